@@ -219,7 +219,7 @@ def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
 
 
 def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> QuestionChoice:
-    """What is kept of a question's trajectories, or why nothing is."""
+    """Choose among a question's trajectories, or say why nothing is kept."""
     kept: list[Outline] = []
     learnt: list[Outline] = []
     weight = 1.0
@@ -245,8 +245,7 @@ def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> Quest
 
 
 def _choose_searches(question: Question, sampled: Sequence[Outline], whole: Mapping[str, Trajectory]) -> QuestionChoice:
-    """What is kept of samples whose search was led to the gold documents: the first that found all, whatever came
-    after."""
+    """Choose among samples whose search was led to the gold documents: the first that found all, whatever came after."""
     found = {one.key: float(one.status != "failed" and _found_all(question, whole[one.key])) for one in sampled}
     kept = tuple(key for key, value in found.items() if value)[:1]
     cause: Cause = "kept" if kept else "reward_too_low"
@@ -393,7 +392,7 @@ def _sampled(conversation: Conversation) -> tuple[int | str, ...]:
 
 
 def resemble(actions: Actions, others: Actions, similarity: float) -> bool:
-    """Whether the Jaccard index of their sequences of `GRAM` tokens, each under its role, is at least `similarity`."""
+    """Tell whether the Jaccard index of their sequences of `GRAM` tokens, by role, is at least `similarity`."""
     if similarity == 1 or actions == others:
         return actions == others
     mine, theirs = _grams(actions), _grams(others)

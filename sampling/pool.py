@@ -358,7 +358,7 @@ async def run_pool(
 
 
 def _failure(trajectory: Trajectory) -> str:
-    """What failed in a trajectory: its server, or a tool of it; empty where nothing did."""
+    """Name what failed in a trajectory: its server, or a tool of it; empty where nothing did."""
     if trajectory.status == "failed":
         return trajectory.error
     return next((f"{call.source}: {call.error}" for call in trajectory.failed_lookups), "")

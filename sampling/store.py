@@ -29,7 +29,7 @@ FIRST_SEGMENT = "part-0.jsonl"
 
 
 class Manifest(Record):
-    """What the pass that was planned last samples, and with what."""
+    """The pass that was planned last: its samples and their settings."""
 
     system: SystemConfig
     setting: dict[str, float | str | None]
@@ -53,7 +53,7 @@ RECENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What is in memory of a trajectory."""
+    """The part of a trajectory that stays in memory."""
 
     key: str
     question_id: str

@@ -1,4 +1,4 @@
-"""How fast a round was sampled: beside its trajectories, a file with a line for each command that sampled some."""
+"""The pace at which a round was sampled: a file beside its trajectories, with a line for each command that sampled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ratchet.core.records import Trajectory
 
 
 class Work(BaseModel):
-    """What commands sampled, and how long they took for it. Counts grow while a command samples."""
+    """The work of commands that sampled, and its time. Counts grow while a command samples."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -66,7 +66,7 @@ class Work(BaseModel):
 
 
 def work_on(trajectories: Path) -> Work | None:
-    """What all commands together did for a folder of trajectories. None where nothing is known of it: it was written by
+    """Sum the work of all commands for a folder of trajectories. None where nothing is known of it: it was written by
     another command."""
     lines = [work for path in trajectories.parent.glob("sampling-*.jsonl") for work in read_segment(path, Work)]
     if not lines:

@@ -77,7 +77,7 @@ The user's message is the question. """
 
 @dataclass(frozen=True)
 class AgentWords:
-    """What the prompts say of an agent."""
+    """The words of the prompts about an agent."""
 
     about: str
     """To the coordinator."""
@@ -289,7 +289,7 @@ class Paper:
         return variant(Review, self.explanations)
 
     def read_judgement(self, review: Any, page: Page) -> PageJudgement:
-        """What the searcher decided. Ids are those of any document that it was shown, as in table 2, which judges
+        """Return the searcher's decision. Ids are those of any document that it was shown, as in table 2, which judges
         some of an earlier page again; numbers that it was not shown for this query may be places on the page."""
         given = [judged.doc_id for judged in review.relevance]
         ids = rebase(given, [number for number, _ in page.passages], page.of_query) or given

@@ -1,4 +1,4 @@
-"""What mRAG's agents take and give: the field names are the paper's, the words ours.
+"""The inputs and replies of mRAG's agents: the field names are the paper's, the words ours.
 
 Source: Salemi et al. 2025, arXiv 2506.10844, figures 15 to 21.
 
@@ -162,14 +162,14 @@ class Response(Fields):
 
 
 class SearchResult(Fields):
-    """What the searcher returns to the coordinator."""
+    """The searcher's report to the coordinator."""
 
     found_information: bool = Field(description="true if relevant documents were found")
     documents: list[str] = Field(description=f"a list of the documents judged relevant {DATA}")
 
 
 class Refusal(Fields):
-    """What the coordinator is told of an agent that could not act."""
+    """The coordinator's message about an agent that could not act."""
 
     error: str
 

@@ -88,7 +88,7 @@ class Page:
 
 @dataclass
 class QueryState:
-    """How far a query has been read."""
+    """A query and the documents of it that were read."""
 
     id: int
     turns: int = 0
@@ -100,7 +100,7 @@ class QueryState:
 
 @dataclass
 class State:
-    """What one trajectory has found, written and shown so far."""
+    """The documents, texts and conversations of one trajectory so far."""
 
     question: str
     tools: Tools

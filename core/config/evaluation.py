@@ -17,7 +17,7 @@ FINAL = "test"
 
 
 class EvaluationConfig(Section):
-    """What the adapter is measured on and against."""
+    """The questions and baselines that the adapter is measured on and against."""
 
     temperature: float = Field(0.1, ge=0)
     """Temperature of all roles."""

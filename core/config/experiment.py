@@ -72,19 +72,19 @@ class Config(Section):
     system: SystemConfig = SystemConfig()
     """The agent system, and how its roles are played."""
     sampling: SamplingConfig = SamplingConfig()
-    """How trajectories are sampled for training."""
+    """The sampling of trajectories for training."""
     rewards: RewardsConfig = RewardsConfig()
-    """How trajectories are scored, and which are trained on."""
+    """The scores of trajectories, and the choice of those that are trained on."""
     training: TrainingConfig = TrainingConfig()
-    """How the LoRA adapter is trained."""
+    """The training of the LoRA adapter."""
     evaluation: EvaluationConfig = Field(EvaluationConfig(), validate_default=True)
-    """What the adapter is measured on and against."""
+    """The questions and baselines that the adapter is measured on and against."""
     rounds: RoundsConfig = RoundsConfig()
     """The number of rounds, what each starts from, and when an adapter is promoted."""
     sweep: SweepConfig = SweepConfig()
     """Checkpoints, systems and question sets of `ratchet sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone] = None
-    """How `ratchet generate` makes questions from the corpus."""
+    """The questions that `ratchet generate` makes from the corpus."""
     _file: str = PrivateAttr("")
     _overrides: tuple[str, ...] = PrivateAttr(())
 
@@ -215,7 +215,7 @@ class Config(Section):
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """What was put into the file's keys, as `--set` has it, in this order."""
+        """The values that replaced the file's keys, as `--set` has it, in this order."""
         return self._overrides
 
     @property
@@ -234,7 +234,7 @@ class Config(Section):
         }
 
     def serve_config(self, model: str) -> ServeConfig:
-        """How a model's servers are started: that which is trained takes adapters."""
+        """Return the settings of a model's servers: that which is trained takes adapters."""
         arguments = self.models[model].serve.arguments
         if model == self.training.model:
             rank = next((rank for rank in VLLM_RANKS if rank >= self.training.lora.r), self.training.lora.r)

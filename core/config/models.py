@@ -48,7 +48,7 @@ DEFAULT_CONCURRENCY = 64
 
 
 class ServeConfig(Section):
-    """How `ratchet models serve` starts the model's vLLM servers."""
+    """The vLLM servers that `ratchet models serve` starts."""
 
     python: PathText = ""
     """Python interpreter that has vLLM installed. Default: the one that runs Ratchet."""
@@ -82,7 +82,7 @@ class ServeConfig(Section):
 
 
 class ThoughtsConfig(Section):
-    """How a model thinks before it answers, where it does."""
+    """The thoughts of a model before it answers."""
 
     enabled: bool | None = None
     """Turn thinking on or off, by the variable of the chat template. Default: the template's own."""

@@ -64,7 +64,7 @@ class SplitConfig(Section):
 
 
 class LeakageConfig(Section):
-    """What happens when training and evaluation share questions or documents."""
+    """The treatment of questions or documents that training and evaluation share."""
 
     questions: Literal["stop", "warn", "off"] = "stop"
     """The same question (its words in the same order) is in both."""
@@ -88,7 +88,7 @@ class QuestionsConfig(Section):
     test: SplitConfig
     """Questions for the final measurement."""
     leakage: LeakageConfig = LeakageConfig()
-    """What happens when training and evaluation share questions or documents."""
+    """The treatment of questions or documents that training and evaluation share."""
 
     @model_validator(mode="before")
     @classmethod
@@ -130,7 +130,7 @@ LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pt")
 
 
 class GenerationConfig(Section):
-    """How `ratchet generate` makes questions from `index.documents`."""
+    """The questions that `ratchet generate` makes from `index.documents`."""
 
     out: PathText
     """Folder for `train.jsonl`, `dev.jsonl`, `test.jsonl` and every candidate."""

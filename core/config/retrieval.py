@@ -1,4 +1,4 @@
-"""What is searched: the sections `index`, `embedder`, `memory` and `sources`."""
+"""The config of searching: the sections `index`, `embedder`, `memory` and `sources`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class EmbedderConfig(EncoderConfig):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a vector depends on, as far as the config gives it; for content keys."""
+        """The settings that a vector depends on, as far as the config gives it; for content keys."""
         which = {"dtype", "revision", "prompts", "max_length"}
         given = self.model_dump(mode="json", include=which, exclude_defaults=True)
         return {"path": written(self.path), **self.service, **given}
@@ -188,7 +188,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 class PassagesConfig(Section):
-    """What of a source's passages is shown."""
+    """The part of a source's passages that is shown."""
 
     max_tokens: int | None = Field(None, gt=0)
     """Maximum number of tokens of a passage, or of a tool's text, by the tokenizer of the model that searches; a longer

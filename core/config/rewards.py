@@ -38,7 +38,7 @@ class SelectConfig(Section):
 
 
 class RewardsConfig(Section):
-    """How trajectories are scored, and which are trained on."""
+    """The scores of trajectories, and the choice of those that are trained on."""
 
     weights: dict[ScoreText, float] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
     """Weights of the scores, whose weighted mean is the reward: by rules accuracy, em, f1, answer_match,

@@ -1,4 +1,4 @@
-"""What sections of a config are made of: a strict, frozen model; paths; and what stands for a section that is left out.
+"""The parts of a config's sections: a strict, frozen model, paths, and what stands for a section that is left out.
 
 A path is relative to the config's folder or, where nothing is there, to the working directory. A config keeps its paths
 as they are written, in run folders and in content keys, so that a run which was started in one directory resumes from
@@ -152,7 +152,7 @@ class _Missing(BaseModel):
 
 
 def missing_section(kind: type[S], section: str, where: str = "", command: str = "") -> S:
-    """What stands for a section that the config does not have."""
+    """Make the value that stands for a section which the config does not have."""
     found = _CLASSES.setdefault(kind, type(f"Missing{kind.__name__}", (_Missing, kind), {})).model_construct()
     found.__dict__.clear()
     found.__dict__["missing"] = (section, where, command)
@@ -163,12 +163,12 @@ _CLASSES: dict[type[BaseModel], Any] = {}
 
 
 def is_missing(section: BaseModel) -> bool:
-    """Whether the config does not have this section."""
+    """Tell whether the config lacks this section."""
     return isinstance(section, _Missing)
 
 
 class MissingModels(dict[str, Any]):
-    """What stands for `models` in a config without them."""
+    """The value of `models` in a config without them."""
 
     def __init__(self, where: str = "", command: str = "") -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from ratchet.core.config.section import PathText, PluginName, Section
 
 
 class RoleConfig(Section):
-    """How one role of a system is played."""
+    """The player of one role of a system."""
 
     model: str = "agent"
     """Name of the model under `models` that plays the role."""
@@ -91,7 +91,7 @@ class TeacherConfig(Section):
 
 
 class SamplingConfig(Section):
-    """How trajectories are sampled for training."""
+    """The sampling of trajectories for training."""
 
     samples: int = Field(8, gt=0, le=100_000)
     """Number of trajectories per question."""

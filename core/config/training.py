@@ -69,7 +69,7 @@ class PreferenceConfig(Section):
 
 
 class TrainingConfig(Section):
-    """How the LoRA adapter is trained."""
+    """The training of the LoRA adapter."""
 
     model: str = "agent"
     """Name of the model under `models` that is trained."""
