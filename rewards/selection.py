@@ -245,7 +245,7 @@ def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> Quest
 
 
 def _choose_searches(question: Question, sampled: Sequence[Outline], whole: Mapping[str, Trajectory]) -> QuestionChoice:
-    """Choose among samples whose search was led to the gold documents: the first that found all, whatever came after."""
+    """Choose the first sample whose led search found all gold documents, whatever came after."""
     found = {one.key: float(one.status != "failed" and _found_all(question, whole[one.key])) for one in sampled}
     kept = tuple(key for key, value in found.items() if value)[:1]
     cause: Cause = "kept" if kept else "reward_too_low"
