@@ -96,6 +96,7 @@ PHASE = Argument(
 )
 ADAPTER = Argument("--adapter", metavar="DIR", help="a LoRA folder for the trainable roles (default: the base model)")
 SPLIT = Argument("--split", help="train, dev, test, or one of evaluation.benchmarks (default: test and all of those)")
+ALL_MEASURES = Flag("--all-measures", "print the long tables too")
 AGAIN = Flag("--again", "measure another choice on test sets that were measured before")
 ACCELERATE = Argument("--accelerate", metavar="FILE", help="the config file that `accelerate launch` trains with")
 CARD = (

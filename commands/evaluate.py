@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from ratchet.commands.checks import check_scoring_extras, check_system_extras
-from ratchet.commands.config import round_or_best
+from ratchet.commands.config import IN_LOOP, round_or_best
 from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import Config, EvaluationConfig, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.evaluation.arms import results_path
+from ratchet.evaluation.formats import shown_measures
 from ratchet.evaluation.headline import complete_card
-from ratchet.evaluation.results import BASE, TRAINED, Results, read_results
+from ratchet.evaluation.results import TRAINED, Results, read_results
 from ratchet.evaluation.round_arms import build_results, run_arms
 from ratchet.evaluation.round_arms import evaluate as evaluate_arms
-from ratchet.evaluation.tables.comparison import print_candidates, print_null_counts, print_results
+from ratchet.evaluation.tables.comparison import (
+    print_candidates,
+    print_measures,
+    print_null_counts,
+    print_summary,
+)
 from ratchet.evaluation.tables.suite import print_leaks, print_members, print_suite
 from ratchet.evaluation.tables.verification import print_savings, print_thresholds, print_verdicts
 from ratchet.inference.adapters import is_adapter
@@ -26,7 +33,7 @@ from ratchet.rounds.records import StageId
 
 def evaluate(config: Config, options: argparse.Namespace) -> None:
     """Run the base model, the round's adapter and the baselines on the question sets, and score them, or one of the
-    two; print base against trained and all methods side by side."""
+    two; print the methods side by side, and with --all-measures every measure."""
     check_system_extras(config)
     check_scoring_extras(config)
     folder, splits = open_round(config, options)
@@ -49,13 +56,13 @@ def evaluate(config: Config, options: argparse.Namespace) -> None:
                 print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
             return
         suite = evaluate_arms(config, folder, splits, adapter, sampled=options.phase == "score")
-    _show(suite, folder, config.evaluation)
+    _show(suite, folder, config.evaluation, options.all_measures)
 
 
 def table(config: Config, options: argparse.Namespace) -> None:
     """Print the tables of a stored evaluation."""
     folder, splits = open_round(config, options)
-    _show(build_results(config, folder, splits), folder, config.evaluation)
+    _show(build_results(config, folder, splits), folder, config.evaluation, options.all_measures)
 
 
 def verdicts(config: Config, options: argparse.Namespace) -> None:
@@ -105,15 +112,16 @@ def open_round(config: Config, options: argparse.Namespace) -> tuple[RoundFolder
     return round_or_best(open_run(config, splits), options.round), splits
 
 
-def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfig) -> None:
-    for results in suite:
-        if results.arm(TRAINED) or len(suite) == 1:
-            print_results(results)
-    if len(suite) > 1 or any(arm.name not in (BASE, TRAINED) for arm in suite[0].arms):
+def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfig, all_measures: bool) -> None:
+    if not os.environ.get(IN_LOOP):  # the loop prints it at its end
+        print_summary(suite)
+    if all_measures:
+        for results in suite:
+            print_measures(results)
         print_suite(suite)
-    for results in suite:
-        print_candidates(results)
-        print_null_counts(results)
+        for results in suite:
+            print_candidates(results)
+            print_null_counts(results, shown_measures(results, "quality"))
     for results in suite:
         print(f"written to {results_path(folder, results.split)}")
     stored = [read_results(results_path(folder, split)) for split in evaluation.question_sets]

@@ -19,7 +19,7 @@ from ratchet.core.escape import shell_line
 from ratchet.core.files import read_record, write_json
 from ratchet.core.records import Question, Selection, questions_digest
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.tables import PlainConsole
+from ratchet.core.tables import NARROW, PlainConsole, wide_console
 from ratchet.questions.load import load_questions
 from ratchet.questions.manifest import check_same, open_run
 from ratchet.rewards.reward import load_reward
@@ -28,8 +28,8 @@ from ratchet.rewards.selection import check_weights, parse_weights, select
 from ratchet.rewards.store import current_scores
 from ratchet.rewards.summary import (
     nothing_selected,
-    scores_table,
-    selection_table,
+    scores_lines,
+    selection_lines,
     single_answer,
     whatif_table,
 )
@@ -62,10 +62,11 @@ def score(config: Config, options: argparse.Namespace) -> None:
 
         judge = config.models.get(config.rewards.judge)
         made_by = f"{judge.served_name or judge.path}, {config.rewards.runs} runs" if judge else ""
-        console = PlainConsole()
-        console.print(scores_table(names, scores, made_by))
-        console.print(selection_table(selection, trajectories.outlines.values()))
-        console.print(str(round_folder.selection), soft_wrap=True)
+        console = wide_console(NARROW)
+        chosen = selection_lines(selection, trajectories.outlines.values())
+        for line in (*scores_lines(names, scores, made_by), *chosen):
+            console.print(line, markup=False)
+        console.print(str(round_folder.selection), soft_wrap=True, markup=False)
         if not selection.kept:
             if not options.may_be_empty:
                 raise UserError(nothing_selected(selection))

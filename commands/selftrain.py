@@ -35,7 +35,10 @@ from ratchet.core.escape import shell_line
 from ratchet.core.locks import Lock
 from ratchet.core.parsing import read_mapping
 from ratchet.core.progress import duration
+from ratchet.evaluation.arms import results_path
+from ratchet.evaluation.results import read_results
 from ratchet.evaluation.round_arms import baseline_adapters
+from ratchet.evaluation.tables.comparison import print_summary
 from ratchet.inference.serving.memory import visible_gpus
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.artefacts import Digests
@@ -90,11 +93,12 @@ def training_processes(experiment: ExperimentRun) -> int | None:
 
 def loop(experiment: ExperimentRun, until: int | None = None) -> None:
     """Run every stage that is not done; with `until`, of the rounds up to that one."""
-    began, total = time.monotonic(), len(list(stages_of(experiment)))
+    began, total, evaluated = time.monotonic(), len(list(stages_of(experiment))), 1
     for number, stage in enumerate(stages_of(experiment), 1):
         if until is not None and stage.round > until:
             print(f"\nround {until} is done; without --until, the same command resumes")
             return
+        evaluated = stage.round if stage.id in ("evaluate", "test") else evaluated
         spent = duration(time.monotonic() - began)
         title = f"{number}/{total} {stage_name(experiment, stage)}"
         digests = Digests(experiment.run)
@@ -122,7 +126,12 @@ def loop(experiment: ExperimentRun, until: int | None = None) -> None:
                 )
     if ended := why_it_ended(experiment.config):
         print(f"\n{ended}")
-    print(f"\ndone in {duration(time.monotonic() - began)}; the report is {experiment.run.report}")
+    if not experiment.config.members:  # their last stage prints a table of all
+        splits = experiment.config.evaluation.question_sets
+        suite = [read_results(results_path(experiment.run.round(evaluated), split)) for split in splits]
+        print()
+        print_summary([results for results in suite if results is not None])
+    print(f"done in {duration(time.monotonic() - began)}; the report is {experiment.run.report}")
 
 
 def print_commands(experiment: ExperimentRun) -> None:

@@ -31,7 +31,7 @@ def sweep(config: Config, options: argparse.Namespace) -> None:
     if plan.test and not results.undecided:
         _test(plan, results.choices, options.again)
         results = _write(plan)
-    _show(plan, results)
+    _show(plan, results, options)
 
 
 def cell(config: Config, options: argparse.Namespace) -> None:
@@ -44,7 +44,7 @@ def cell(config: Config, options: argparse.Namespace) -> None:
 def merge_cells(config: Config, options: argparse.Namespace) -> None:
     """Write sweep.json in the run folder's sweep/, without a model, and name the cells that are missing."""
     plan = _plan(config)
-    _show(plan, _write(plan))
+    _show(plan, _write(plan), options)
 
 
 def test(config: Config, options: argparse.Namespace) -> None:
@@ -57,7 +57,7 @@ def test(config: Config, options: argparse.Namespace) -> None:
         raise UserError("no checkpoint is chosen on dev yet for these systems:\n  " + "\n  ".join(results.undecided))
     _test(plan, results.choices, options.again, options.phase)
     if options.phase != "sample":
-        _show(plan, _write(plan))
+        _show(plan, _write(plan), options)
 
 
 def _plan(config: Config) -> Sweep:
@@ -100,8 +100,8 @@ def _write(plan: Sweep) -> SweepResults:
     return results
 
 
-def _show(plan: Sweep, results: SweepResults) -> None:
-    print_sweep(results)
+def _show(plan: Sweep, results: SweepResults, options: argparse.Namespace) -> None:
+    print_sweep(results, all_measures=options.all_measures)
     print(f"written to {plan.folder / 'sweep.json'}")
     if results.missing:
         sys.exit(1)

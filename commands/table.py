@@ -17,6 +17,7 @@ from ratchet.commands.arguments import (
     ACCELERATE,
     ADAPTER,
     AGAIN,
+    ALL_MEASURES,
     ANYWAY,
     BEST_ROUND,
     CARD,
@@ -244,10 +245,13 @@ COMMANDS = {
                 Argument("--adapter", type=Path, help="another adapter folder than the round's"),
                 Flag("--base-only", "measure the base model and the baselines alone"),
             ),
+            ALL_MEASURES,
             ANYWAY,
         ),
     ),
-    "evaluate table": Command("print the tables of a stored evaluation", "evaluate:table", (BEST_ROUND, SPLIT)),
+    "evaluate table": Command(
+        "print the tables of a stored evaluation", "evaluate:table", (BEST_ROUND, SPLIT, ALL_MEASURES)
+    ),
     "evaluate verdicts": Command(
         "confusion tables of questions with labels, and scores by label", "evaluate:verdicts", (BEST_ROUND, SPLIT)
     ),
@@ -281,7 +285,7 @@ COMMANDS = {
     "sweep": Command(
         "evaluate checkpoints x systems x question sets, choose on dev and test once",
         "sweep:sweep",
-        (AGAIN,),
+        (AGAIN, ALL_MEASURES),
         more="On many machines, run `sweep cell K/N` in N jobs, then `sweep merge`, then `sweep test`. Finished cells "
         "are not run again.",
     ),
@@ -295,12 +299,14 @@ COMMANDS = {
         more=SWEEP_IN_TWO_PHASES,
     ),
     "sweep merge": Command(
-        "write the tables of the finished cells; exit status 1 where cells are missing", "sweep:merge_cells"
+        "write the tables of the finished cells; exit status 1 where cells are missing",
+        "sweep:merge_cells",
+        (ALL_MEASURES,),
     ),
     "sweep test": Command(
         "measure what dev chose, and its base, on the test sets, once",
         "sweep:test",
-        (PHASE, AGAIN),
+        (PHASE, AGAIN, ALL_MEASURES),
         more=SWEEP_IN_TWO_PHASES,
     ),
     "report": Command(

@@ -61,33 +61,34 @@ class PlainTable(Table):
 def new_table(
     title: str, texts: Iterable[str], numbers: Iterable[str], caption: str = "", padding: tuple[int, ...] = (0, 0, 0, 1)
 ) -> Table:
-    """Make an empty table with columns of texts, then of numbers, none of which is broken into lines."""
+    """Make an empty table with columns of texts, then of numbers, which are never broken into lines."""
     table = PlainTable(title=Text(title), box=SIMPLE_HEAD, padding=padding, title_justify="left")  # type: ignore[arg-type]
     table.caption, table.caption_justify = Text(caption), "left"
     for heading in texts:
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, overflow="fold")
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
-def print_table(table: Table, out: TextIO | None = None, narrow: Table | None = None, wraps: bool = False) -> None:
+def print_table(table: Table, out: TextIO | None = None, wraps: bool = False) -> None:
     """Print a table without cutting a cell, in a terminal's width; in a file or pipe, as wide as its columns need.
 
-    With `wraps`, texts in columns that allow it may be broken into lines. `narrow` is the table with fewer columns, for
-    where the first does not fit. Where no table fits, each row is a block: the first cell, then the others with their
-    headings.
+    With `wraps`, texts in columns that allow it may be broken into lines. Where the table does not fit, each row is a
+    block: the first cell, then the others with their headings.
     """
     console = wide_console(max(NARROW, _width(table)), out)
-    for one, broken in ((table, wraps), (narrow, True)):
-        if one is not None and _width(one, broken) <= console.width:
-            console.print(one)
-            return
-    _print_blocks(table, console)
+    if _width(table, wraps) <= console.width:
+        console.print(table)
+    else:
+        _print_blocks(table, console)
 
 
 def _width(table: Table, wraps: bool = False) -> int:
     console = Console(width=10_000)
+    for column in table.columns:
+        if column.no_wrap:  # rich takes a column's longest word for its least width
+            column.min_width = max(console.measure(cell).maximum for cell in (column.header, *column.cells))
     found = console.measure(table)
     return found.minimum if wraps else found.maximum
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ratchet.core.escape import markdown_text
@@ -53,18 +53,35 @@ def verdict(
         words = "No clear difference"
     if comparison.gain.form.mean:
         sentences.append(gain_sentence(comparison.gain, primary))
-    if (lost := loss_sentence(comparison)) is not None:
-        sentences.append(lost)
-    if floor is not None and strict_form(primary) == "accuracy" and difference.after is not None:
-        sentences.append(_floor_sentence(floor, difference.after))
-    if selection is not None and selection.mean is not None:
-        sentences.append(selection_sentence(selection, primary))
+    sentences += remarks(comparison, primary, floor, selection)
     if rival is not None and rival.difference.mean is not None:
         sentences.append(baseline_sentence(rival, primary, is_trained=True))
     if best is None or best.difference.mean is None:
         return words + form_only, " ".join(sentences)
     sentences.append(baseline_sentence(best, primary))
     return words and _with_baseline(words, form_only, difference, best, primary), " ".join(sentences)
+
+
+def short_verdict(results: Results) -> str:
+    """The verdict with the numbers of the primary measure alone."""
+    if results.comparison(TRAINED) is None:
+        return results.verdict
+    numbers = _numbers(results.difference(TRAINED) or Difference(n=0), results.primary)
+    return ". ".join(filter(None, (results.headline, f"{numbers}.")))
+
+
+def remarks(
+    comparison: Comparison, primary: str, floor: LabelFloor | None, selection: Difference | None
+) -> Iterator[str]:
+    """Yield a sentence on where wrong answers are lost, on what labels give for nothing, and on the worth of selection,
+    each where there is one."""
+    if (lost := loss_sentence(comparison)) is not None:
+        yield lost
+    accuracy = comparison.measures.get(primary, Difference(n=0)).after
+    if floor is not None and strict_form(primary) == "accuracy" and accuracy is not None:
+        yield _floor_sentence(floor, accuracy)
+    if selection is not None and selection.mean is not None:
+        yield selection_sentence(selection, primary)
 
 
 def gain_sentence(gain: Gain, primary: str) -> str:

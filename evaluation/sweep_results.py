@@ -19,16 +19,17 @@ from ratchet.core.files import read_record, write_record
 from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
 from ratchet.core.records import Record
-from ratchet.core.tables import new_table, print_table, wide_console
+from ratchet.core.tables import NARROW, new_table, print_table, wide_console
 from ratchet.evaluation.choice import choose
 from ratchet.evaluation.comparisons import compare_with_best, make_arm, measure_difference
-from ratchet.evaluation.formats import format_difference, format_estimate, format_mean, format_p, paired_count
+from ratchet.evaluation.formats import format_difference, format_mean, format_p, paired_count
 from ratchet.evaluation.headline import baseline_sentence
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.measures.statistics import RESAMPLES, holm
 from ratchet.evaluation.results import Arm, BaselineComparison
 from ratchet.evaluation.sweep import Cell, Checkpoint, Sweep, SweepQuestionSet
+from ratchet.evaluation.tables.suite import mean_cost
 
 
 class SetFacts(Record):
@@ -343,27 +344,22 @@ def _notes(sweep: Sweep, record: TestRecord, choices: Sequence[SweepChoice], arm
     return notes
 
 
-WIDTH = 150
-COSTS = {
-    "calls": "calls",
-    "searches": "searches",
-    "prompt_tokens": "tokens in",
-    "new_tokens": "tokens out",
-    "seconds": "s",
-}
 STAGES = {"test": "Test: the chosen checkpoints, measured once", "dev": "Dev: every checkpoint"}
 CAPTION = """\
-mean [95% bootstrap interval over questions; none where all are equal]; difference: paired by question, against the same
-system on the base model; p: paired sign-flip test, Holm's correction over the {tests} of this table; costs are of one
-trajectory; (number): a difference on so many questions, those on which both have a value"""
+difference: paired by question, against the same system on the base model, with
+its 95% bootstrap interval (none where all are equal); p: paired sign-flip test,
+Holm's correction over the {tests} of this table; (number): a difference on so
+many questions, those on which both have a value; *: the best on dev"""
 
 
-def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
-    """Print the tables of both stages, then the choices, notes and missing cells."""
-    console = wide_console(WIDTH, out)
-    for stage, title in STAGES.items():
-        if cells := [cell for cell in results.cells if cell.stage == stage]:
-            print_table(_table(results, title, cells), out)
+def print_sweep(results: SweepResults, out: TextIO | None = None, all_measures: bool = False) -> None:
+    """Print the test's table, or where nothing was tested the one of dev, then the choices, notes and missing cells.
+    With `all_measures` both tables are printed."""
+    console = wide_console(NARROW, out)
+    stages = [stage for stage in STAGES if any(cell.stage == stage for cell in results.cells)]
+    for stage in stages if all_measures else stages[:1]:
+        cells = [cell for cell in results.cells if cell.stage == stage]
+        print_table(_table(results, STAGES[stage], cells), out, wraps=True)
     untrained = [
         f"{cell.split}, {cell.system}, {cell.checkpoint}: "
         f"{baseline_sentence(cell.best_untrained, results.set(cell.split).measure)}"
@@ -373,6 +369,8 @@ def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
     sentences = (choice.sentence for choice in results.choices)
     for line in (*sentences, *untrained, *results.undecided, *results.notes):
         console.print(line, markup=False)
+    if len(stages) > 1 and not all_measures:
+        console.print("Every checkpoint on dev: `ratchet sweep merge --all-measures`.")
     if results.missing:
         console.print(f"{len(results.missing)} cell(s) are missing:", style="bold")
         for line in results.missing:
@@ -382,7 +380,7 @@ def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
 def _table(results: SweepResults, title: str, cells: Sequence[CellResult]) -> Table:
     tests = sum(cell.p_holm is not None for cell in cells)
     caption = CAPTION.format(tests=f"{tests} difference{'' if tests == 1 else 's'}")
-    numbers = ("n", "mean", "difference", "p", *COSTS.values())
+    numbers = ("mean", "difference", "p", "calls", "tokens")
     table = new_table(title, ("system", "checkpoint"), numbers, caption)
     chosen = {(choice.system, choice.checkpoint) for choice in results.choices}
     systems = list(results.systems)
@@ -397,13 +395,13 @@ def _table(results: SweepResults, title: str, cells: Sequence[CellResult]) -> Ta
             table.add_row(
                 cell.system,
                 cell.checkpoint + (" *" if (cell.system, cell.checkpoint) in chosen else ""),
-                str(estimate.n if estimate else 0),
-                format_estimate(estimate, asked.measure),
+                format_mean(estimate, asked.measure),
                 format_difference(cell.difference.model_copy(update={"p": cell.p_holm}), asked.measure)
                 + paired_count(cell.difference, estimate)
                 if cell.difference
                 else "",
                 "" if cell.p_holm is None else format_p(cell.p_holm),
-                *(format_mean(cell.arm.measures.get(name), name) for name in COSTS),
+                mean_cost([cell.arm], "calls"),
+                mean_cost([cell.arm], "prompt_tokens", "new_tokens"),
             )
     return table

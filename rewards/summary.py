@@ -1,9 +1,9 @@
-"""A selection in numbers, as tables for the terminal, and the message for a selection that kept nothing."""
+"""Scores and a selection in numbers for the terminal, and the message for a selection that kept nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 
@@ -52,46 +52,43 @@ def _weights_text(selection: Selection) -> str:
     return ", ".join(f"{name}={weight:g}" for name, weight in selection.weights.items())
 
 
-def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], judge: str) -> Table:
-    """One row per score name: what computes it, its mean, and the number of nulls, with the reasons."""
-    table = Table("score", "made by", "mean", "null", "why null", "unparsed verdicts", title="Scores")
-    table.caption = (
-        "over answers, however they ended (an empty one has 0); as a reward, one that ended otherwise than "
-        "rewards.select.keep_status says has 0"
-    )
+def scores_lines(names: Sequence[str], scores: Mapping[tuple[str, str], Score], judge: str) -> Iterator[str]:
+    """Yield the means of the scores over all answers, the judge's verdicts that are unparsed, and why scores are
+    null."""
+    means, judged, nulls = [], [], Counter[str]()
     for name in names:
-        given = [score for (_, scored), score in scores.items() if scored == name]
-        values = [score.value for score in given if score.value is not None]
-        reward = load_reward(name)
-        why = Counter(
-            "unfinished: " * (score.state == "unfinished") + score.reason for score in given if score.value is None
-        )
-        table.add_row(
-            reward.title if reward.is_outside else name,
-            judge if reward.needs_judge else "rule, no judge",
-            _number(_mean(values)),
-            str(len(given) - len(values)),
-            "\n".join(f"{count}: {reason}" for reason, count in why.most_common(3)),
-            _unparsed(given) if reward.needs_judge else "",
-        )
-    return table
+        reward, given = load_reward(name), [score for (_, scored), score in scores.items() if scored == name]
+        title = reward.title if reward.is_outside else name
+        means.append(f"{title} {_number(_mean(score.value for score in given if score.value is not None))}")
+        if reward.needs_judge:
+            judged.append(f"{title} {_unparsed(given)}")
+        for score in given:
+            if score.value is None:
+                nulls[f"{title}: {'unfinished: ' * (score.state == 'unfinished')}{score.reason}"] += 1
+    yield f"mean scores: {', '.join(means)}"
+    if judged:
+        yield f"unparsed verdicts of {judge}: {', '.join(judged)}"
+    if nulls:
+        yield f"null: {'; '.join(f'{count} {reason}' for reason, count in nulls.most_common(3))}"
 
 
 def _unparsed(scores: Sequence[Score]) -> str:
     cut, again = map(sum, zip((0, 0), *(cut_off(score.verdicts) for score in scores), strict=True))
     told = [f"{cut} cut off"] if cut else []
     told += [f"{again} asked for again with more room"] if again else []
-    return "\n".join([str(sum(score.unparsed for score in scores)), *told])
+    return f"{sum(score.unparsed for score in scores)}" + (f" ({', '.join(told)})" if told else "")
 
 
-def selection_table(selection: Selection, trajectories: Collection[Outline]) -> Table:
-    """The selection's weights, rewards and counts, and the trajectories by status."""
-    table = Table("", "", title="Selection", show_header=False)
-    statuses = Counter(trajectory.status.replace("_", " ") for trajectory in trajectories)
-    for label, value in [("weights", _weights_text(selection)), *_rows(selection), *_origins(selection, trajectories)]:
-        table.add_row(label, value)
-    table.add_row("trajectories by status", ", ".join(f"{count} {status}" for status, count in statuses.most_common()))
-    return table
+def selection_lines(selection: Selection, trajectories: Iterable[Outline]) -> list[str]:
+    """The rewards of a selection, the questions kept and dropped, and its samples by how they were sampled."""
+    rows = dict(_rows(selection))
+    dropped = "; ".join(f"{count}: {_because(cause, selection)}" for cause, count in _dropped(selection))
+    return [
+        f"mean reward {rows['mean reward']}, best of n {rows['best of n']}, kept {rows['mean reward of the kept']} "
+        f"({_weights_text(selection)})",
+        f"questions kept {rows['questions kept']}" + (f", dropped {dropped}" if dropped else ""),
+        "; ".join(_origins(selection, trajectories)),
+    ]
 
 
 def _rows(selection: Selection) -> list[tuple[str, str]]:
@@ -112,8 +109,8 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
     ]
 
 
-def _origins(selection: Selection, trajectories: Iterable[Outline]) -> list[tuple[str, str]]:
-    """Counts of successes and kept trajectories by how they were sampled; none where all were sampled alike."""
+def _origins(selection: Selection, trajectories: Iterable[Outline]) -> list[str]:
+    """Counts of all, good and kept trajectories by how they were sampled."""
     rule, kept = SelectConfig.model_validate(selection.rule), set(selection.kept)
     rewards = {key: value or 0.0 for choice in selection.choices for key, value in choice.rewards.items()}
     sampled, right, chosen = Counter[str](), Counter[str](), Counter[str]()
@@ -123,10 +120,8 @@ def _origins(selection: Selection, trajectories: Iterable[Outline]) -> list[tupl
         sampled[origin] += 1
         right[origin] += rewards.get(one.key, 0.0) > (rule.min_reward or 0.0) + TIE
         chosen[origin] += one.key in kept
-    if set(sampled) == {"free"}:
-        return []
     above = f"above {rule.min_reward or 0:g}"
-    return [(name, f"{sampled[name]} sampled, {right[name]} {above}, {chosen[name]} kept") for name in sampled]
+    return [f"{name}: {sampled[name]} sampled, {right[name]} {above}, {chosen[name]} kept" for name in sampled]
 
 
 def whatif_table(now: Selection, then: Selection) -> Table:
@@ -153,7 +148,7 @@ def whatif_table(now: Selection, then: Selection) -> Table:
 
 ADVICE: dict[Cause, str] = {
     "no_trajectory": "run `ratchet sample` for this round to its end",
-    "missing_scores": "take the weight from scores that are null here (see 'why null'), in rewards.weights",
+    "missing_scores": "take the weight from scores that are null here (see 'null'), in rewards.weights",
     "reward_too_low": "sample more (sampling.samples) or hotter (sampling.temperature), take questions "
     "within the model's reach, or lower rewards.select.min_reward",
     "score_too_low": "lower rewards.select.min_scores, or sample more (sampling.samples)",

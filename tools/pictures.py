@@ -1,7 +1,7 @@
 """Take the pictures in docs/images, of a terminal's recorded output or of a page, with the Chromium of `make browser`.
 
-script -q -c "stty cols 100 rows 30; ratchet selftrain --config configs/demo.yaml" demo.typescript
-python -m tools.pictures terminal demo.typescript docs/images/demo.png --command "ratchet ..." --part "Round 1" "test:"
+script -q -c "stty cols 100 rows 30; ratchet ask QUESTION --config configs/demo.yaml" ask.typescript
+python -m tools.pictures terminal ask.typescript docs/images/ask.png --command "ratchet ask ..."
 python -m tools.pictures page runs/demo/report.html docs/images/report.png --height 1000
 """
 

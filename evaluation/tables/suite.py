@@ -9,6 +9,7 @@ with the base arm.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TextIO
 
 from rich.table import Table
@@ -130,13 +131,13 @@ def average_table(suite: Sequence[Results], title: str = "All question sets") ->
         arms = [arm for results in suite if (arm := results.arm(name)) is not None]
         if len(arms) < len(suite):
             continue
-        gain = "" if name == BASE else percent(_gain(base, arms, suite[0]), signed=True)
+        gain = "" if name == BASE else percent(mean_gain(base, arms, suite[0]), signed=True)
         table.add_row(
             label(arms[0]),
             *(" / ".join(percent(arm.measures.get(n), interval=False) for n in quality) for arm in arms),
             *(percent(_average(arms, n, suite[0])) for n in quality),
             gain,
-            *(_mean_cost(arms, n) for n in costs),
+            *(mean_cost(arms, n) for n in costs),
         )
     return table
 
@@ -194,7 +195,7 @@ def _average(arms: Sequence[Arm], name: str, first: Results) -> Estimate | None:
     return _stratified([[v for v in arm.by_question(name).values() if v is not None] for arm in arms], first)
 
 
-def _gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Estimate | None:
+def mean_gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Estimate | None:
     """The mean over question sets of an arm's mean difference from base."""
     pairs = [
         paired(own.by_question(first.primary), arm.by_question(first.primary))
@@ -207,10 +208,11 @@ def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Estimate |
     return stratified_interval(groups, first.seed) if all(groups) else None
 
 
-def _mean_cost(arms: Sequence[Arm], name: str) -> str:
-    estimates = [arm.measures.get(name) for arm in arms]
-    means = [estimate.mean for estimate in estimates if estimate is not None and estimate.mean is not None]
-    return f"{sum(means) / len(means):.{measure_of(name).digits}f}" if means else "-"
+def mean_cost(arms: Sequence[Arm], *names: str) -> str:
+    """The mean over arms of what a question costs, where there are several costs their sum."""
+    known = [[e.mean for name in names if (e := arm.measures.get(name)) and e.mean is not None] for arm in arms]
+    sums = [sum(means) for means in known if means]
+    return format_number(fmean(sums) if sums else None, measure_of(names[0]).digits)
 
 
 def _short(name: str) -> str:

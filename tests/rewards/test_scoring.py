@@ -16,7 +16,7 @@ from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
 from ratchet.rewards.scoring import unfinished
 from ratchet.rewards.store import stored_scores
-from ratchet.rewards.summary import scores_table
+from ratchet.rewards.summary import scores_lines
 from tests.helpers.reward_cases import (
     Material,
     asked,
@@ -242,8 +242,9 @@ def test_replies_that_were_cut_off_are_named_and_counted(judged: Judged) -> None
     made = trajectory(answer="Fact 0. " * 300, question="q0", documents=["Fact 0"])
     scores = judged(scripted_judge(max_context=9_000), ["faithfulness"], [made])
     assert "2 of 2 replies were cut off (raise max_context of the judge" in scores[made.key, "faithfulness"].reason
-    table = scores_table(["faithfulness"], scores, "judge")
-    assert list(table.columns[5].cells) == ["2\n2 cut off"]
+    assert "unparsed verdicts of judge: faithfulness 2 (2 cut off)" in list(
+        scores_lines(["faithfulness"], scores, "judge")
+    )
 
 
 def test_trajectories_of_unknown_questions_and_a_missing_judge_are_named(judged: Judged, tmp_path: Path) -> None:

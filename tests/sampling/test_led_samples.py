@@ -16,7 +16,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Score, Trajectory
 from ratchet.rewards.builtin.useful_searches import useful_searches
 from ratchet.rewards.selection import select
-from ratchet.rewards.summary import selection_table
+from ratchet.rewards.summary import selection_lines
 from ratchet.sampling.pool import Pass, plan_curriculum, plan_jobs, run_episode, with_exploration, with_teacher
 from ratchet.sampling.store import Trajectories
 from ratchet.training.rows import build_rows
@@ -145,9 +145,8 @@ def test_samples_of_the_curriculum_are_selected_apart() -> None:
     assert selection.kept == ("s", "a"), "the searcher found both documents, whatever was answered"
     missed = Question(**{**QUESTION.model_dump(), "gold_ids": ("d1", "d3")})
     assert select([missed], found, scores, {"f1": 1.0}, SelectConfig(min_reward=0.5)).kept == ("a",)
-    counted = selection_table(selection, list(found.outlines.values()))
-    text = " ".join(str(cell) for column in counted.columns for cell in column.cells)
-    assert "curriculum of searcher" in text and "1 sampled, 1 above 0.5, 1 kept" in text
+    counted = selection_lines(selection, found.outlines.values())[-1]
+    assert "free: 1 sampled, 0 above 0.5, 0 kept; curriculum of searcher: 1 sampled, 1 above 0.5, 1 kept" in counted
 
 
 def test_a_search_is_useful_where_it_finds_something_needed_that_none_had_found() -> None:

@@ -19,7 +19,7 @@ from ratchet.core.runfolder import RunFolder
 from ratchet.core.text import plain_line
 from ratchet.evaluation.headline import complete_card
 from ratchet.evaluation.results import Results
-from ratchet.evaluation.tables.comparison import print_results
+from ratchet.evaluation.tables.comparison import print_measures, print_summary
 from ratchet.evaluation.tables.suite import print_suite
 from ratchet.export.dataset import DatasetMember, _card
 from ratchet.inference.adapters import adapter_digest
@@ -278,7 +278,8 @@ def test_the_config_that_init_writes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @hostile
 def test_tables_in_a_terminal(name: str) -> None:
     out = io.StringIO()
-    print_results(renamed(name[:120]), out)
+    print_summary([renamed(name[:120])], out)
+    print_measures(renamed(name[:120]), out)
     print_suite([renamed(name[:120]), renamed(HARMLESS)], out)
     said = out.getvalue()
     assert all(character.isprintable() or character == "\n" for character in said)

@@ -41,7 +41,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     config = make_experiment(tmp_path_factory.mktemp("calm"), delay=0.05)
     for words in (["--dry-run"], []):  # twice, so that the first stage's time has no loading in it
         line = [sys.executable, "selftrain.py", *words, "--config", str(config)]
-        subprocess.run(line, cwd=ROOT, env=preloaded(), check=True)
+        done = subprocess.run(line, cwd=ROOT, env=preloaded(), check=True, stdout=subprocess.PIPE, text=True)
+    (config.parent / "said.txt").write_text(done.stdout)
     return config, {entry.stage: entry.seconds for entry in read_ledger(RunFolder(config.parent / "run"))}
 
 
@@ -56,6 +57,10 @@ def test_a_run_leaves_everything_behind(finished: tuple[Path, dict[str, float]])
     assert chosen.kept and all(choice.reason for choice in chosen.questions)
     assert json.loads((one.evaluation / "results.json").read_text())["arms"]
     assert "<html" in run.report.read_text()
+    said = (run.path.parent / "said.txt").read_text()
+    screen = said.rpartition(" MB\n")[2].splitlines()
+    assert 12 < len(screen) <= 25 and screen[-1].endswith(f"the report is {run.report}")
+    assert max(map(len, screen[:-1])) <= 80 and said.count("difference from base") == 1
     base = AutoModelForCausalLM.from_pretrained(finished[0].parent / "model")
     PeftModel.from_pretrained(base, one.adapter)
 

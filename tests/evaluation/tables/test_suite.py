@@ -45,7 +45,7 @@ def config_path(tmp_path: Path) -> Path:
 def test_every_method_on_every_question_set_and_again_without_a_model(
     config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["--config", str(config_path), "--base-only"])
+    main(["--config", str(config_path), "--base-only", "--all-measures"])
     first = capsys.readouterr().out
     assert "test: 6 questions" in first and "towers: 6 questions" in first
     rows = {line.split()[0]: line for line in first.partition("All question sets")[2].splitlines() if line.strip()}
@@ -57,12 +57,12 @@ def test_every_method_on_every_question_set_and_again_without_a_model(
 
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
     monkeypatch.setattr("ratchet.inference.engines.open_engine", refuse)
-    main(["table", "--config", str(config_path)])
+    main(["table", "--config", str(config_path), "--all-measures"])
     assert capsys.readouterr().out == first
 
 
 def test_what_awe_chose_between_is_shown_and_stored(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = ["--config", str(config_path), "--set", "system={name: awe}", "--split", "towers"]
+    config = ["--config", str(config_path), "--set", "system={name: awe}", "--split", "towers", "--all-measures"]
     main([*config, "--base-only"])
     first = capsys.readouterr().out
     assert "towers: the answers that awe (base) chose between" in first
@@ -75,7 +75,7 @@ def test_what_no_mean_holds_is_counted_once(config_path: Path, capsys: pytest.Ca
     config = yaml.safe_load(config_path.read_text())
     config["evaluation"]["scores"] = ["em", "f1", "nugget_containment"]
     config_path.write_text(yaml.safe_dump(config))
-    main(["--config", str(config_path), "--base-only", "--split", "towers"])
+    main(["--config", str(config_path), "--base-only", "--split", "towers", "--all-measures"])
     shown = capsys.readouterr().out
     assert shown.count("towers, reads: trajectories without a value, skipped: nugget_containment 6") == 1
 

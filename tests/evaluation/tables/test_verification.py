@@ -124,7 +124,7 @@ def test_the_command_tells_verdicts_from_what_is_stored(tmp_path: Path, capsys: 
     path = scripted_experiment(
         tmp_path, [{"default": "SUPPORTS"}], {"test": rows}, rewards=rewards, evaluation=evaluation
     )
-    main(["--config", str(path), "--base-only"])
+    main(["--config", str(path), "--base-only", "--all-measures"])
     assert "50.0 [0.0, 100.0]" in capsys.readouterr().out
     main(["verdicts", "--config", str(path)])
     shown = capsys.readouterr().out

@@ -14,7 +14,7 @@ from ratchet.evaluation.measures.estimates import Estimate
 from ratchet.evaluation.measures.measures import DERIVED, FORMS, OTHERS
 from ratchet.evaluation.results import Arm, Results
 from ratchet.evaluation.sweep_results import CellResult, SetFacts, SweepResults, print_sweep
-from ratchet.evaluation.tables.comparison import print_results
+from ratchet.evaluation.tables.comparison import print_measures, print_summary
 from ratchet.evaluation.tables.suite import print_members, print_suite
 from ratchet.evaluation.tables.verification import print_verdicts
 from tests.helpers.arms import make_arm
@@ -78,7 +78,9 @@ def show_sweep(out: TextIO) -> None:
 def tables() -> dict[str, Callable[[TextIO], None]]:
     labelled = results_of(claims("SRNSRNSRNS"), {"base": ["SRNSRUXS!?"], "adapter": ["SRNSRNSRNU"]})
     return {
-        "comparison": lambda out: print_results(invented(), out),
+        "summary": lambda out: print_summary([invented()], out),
+        "summaries": lambda out: print_summary([invented(), invented("HotpotQA"), labelled], out),
+        "comparison": lambda out: print_measures(invented(), out),
         "suite": lambda out: print_suite([invented(), invented("HotpotQA"), labelled], out),
         "verdicts": lambda out: print_verdicts([labelled], out),
         "members": lambda out: print_members([(LONG, invented()), ("b", invented("HotpotQA"))], out),
@@ -86,7 +88,7 @@ def tables() -> dict[str, Callable[[TextIO], None]]:
     }
 
 
-@pytest.mark.parametrize("name", ["comparison", "suite", "verdicts", "members", "sweep"])
+@pytest.mark.parametrize("name", ["summary", "summaries", "comparison", "suite", "verdicts", "members", "sweep"])
 @pytest.mark.parametrize("columns", ["80", ""])
 def test_a_table_is_complete_in_80_columns_and_in_a_pipe(
     name: str, columns: str, monkeypatch: pytest.MonkeyPatch
@@ -112,19 +114,18 @@ def test_the_comparison_is_a_table_in_80_columns_where_its_numbers_are_of_a_usua
         arm.model_copy(update={"measures": {m: f for m, f in arm.measures.items() if (f.mean or 0) < 1000}})
         for arm in results.arms
     ]
-    print_results(results.model_copy(update={"arms": tuple(arms)}), out)
+    print_measures(results.model_copy(update={"arms": tuple(arms)}), out)
     [row] = [line for line in out.getvalue().splitlines() if line.split()[:2] == ["F1", "strict"]]
     assert row.split()[2:] == ["0.100", "0.350", "+0.250", "[0.125,", "0.375]", ".002"]
     assert "Unattributed sentences" in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 80
     assert "…" not in out.getvalue()
-    assert results.verdict.split()[0] in out.getvalue()
 
 
 def test_means_are_those_of_the_questions_that_a_difference_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row such as 0.000, 0.300, +0.125 would look wrong."""
     monkeypatch.setenv("COLUMNS", "80")
     results, out = results_of(claims("SRNSRNSRNS"), {"base": ["SRNS??????"], "adapter": ["RRNSRNSRNR"]}), io.StringIO()
-    print_results(results, out)
+    print_measures(results, out)
     [row] = [line for line in out.getvalue().splitlines() if line.startswith("Accuracy lenient")]
     assert row.split()[2:6] == ["(4)", "1.000", "0.750", "-0.250"], "over all ten the trained arm has 0.8"
 

@@ -1,0 +1,34 @@
+"""The end of `ratchet selftrain`, from a stored run of the demo: it is short, and as the documentation shows it."""
+
+import io
+import json
+
+import pytest
+
+from ratchet.evaluation.measures.estimates import Estimate
+from ratchet.evaluation.results import Results
+from ratchet.evaluation.tables.comparison import print_summary
+from tools.last_screen import PAGES, SHOWN, STORED, last_screen
+
+RUN = json.loads(STORED.read_text())
+RESULTS = Results.model_validate_json(json.dumps(RUN["results"]))
+
+
+def test_it_has_at_most_25_lines_of_80_columns_and_is_what_the_pages_show() -> None:
+    screen = last_screen(RESULTS, RUN["duration"])
+    lines = screen.splitlines()
+    assert len(lines) <= 25 and max(map(len, lines)) <= 80
+    for page in PAGES:
+        assert SHOWN.findall(page.read_text()) == [screen], "run: python -m tools.last_screen"
+
+
+@pytest.mark.parametrize(("mean", "shown"), [(0.42, False), (0.54, False), (0.56, True), (0.40, True)])
+def test_another_form_of_a_measure_is_shown_where_it_is_outside_the_interval(mean: float, shown: bool) -> None:
+    """The F1 of the trained model is 0.478 [0.412, 0.546]."""
+    base, trained, *others = RESULTS.arms
+    lenient = {"f1_lenient": Estimate(mean=mean, n=200)}
+    changed = trained.model_copy(update={"measures": trained.measures | lenient})
+    out = io.StringIO()
+    print_summary([RESULTS.model_copy(update={"arms": (base, changed, *others)})], out)
+    assert ("lenient" in out.getvalue()) == (f" {mean:.3f} " in out.getvalue()) == shown
+    assert "as returned" not in out.getvalue()
