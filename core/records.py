@@ -438,6 +438,7 @@ Cause = Literal[
     "reward_too_low",
     "score_too_low",
     "all_equal",
+    "surplus",
 ]
 """The outcome of a question's selection: some trajectories are kept, or why none is."""
 

@@ -73,6 +73,8 @@ def select(
         else:
             choice = _choose(question, _attempts(question, sampled, trajectories, scores, weights, rule), rule)
         choices.append(choice.model_copy(update={"learners": learners}))
+    if rule.balance_searches:
+        choices = _balanced(choices, trajectories)
     return Selection(
         weights=dict(weights),
         rule=rule.model_dump(mode="json"),
@@ -256,8 +258,36 @@ def _choose_searches(question: Question, sampled: Sequence[Outline], whole: Mapp
 
 
 def _found_all(question: Question, trajectory: Trajectory) -> bool:
-    lookups = (event for event in trajectory.events if isinstance(event, Search | ToolCall))
-    return set(question.gold_ids) <= {passage.document_id for event in lookups for passage in event.passages}
+    found = {passage.document_id for event in _lookups(trajectory) for passage in event.passages}
+    return set(question.gold_ids) <= found
+
+
+def _balanced(choices: Sequence[QuestionChoice], whole: Trajectories) -> list[QuestionChoice]:
+    """The choices without the surplus of those with few or many searches, among the free ones and the led searches; which
+    ones go depends on their questions alone."""
+    groups: dict[tuple[str, ...], tuple[list[QuestionChoice], list[QuestionChoice]]] = {}
+    for choice in choices:
+        is_free = not choice.learners
+        if choice.kept and (is_free or whole.outlines[choice.kept[0]].explored == (GOLD_SEARCHES,)):
+            group = groups.setdefault(choice.learners, ([], []))
+            group[len(_lookups(whole[choice.kept[0]])) > 1].append(choice)
+    surplus = set()
+    for few, many in groups.values():
+        least = min(len(few), len(many))
+        for side in (few, many) if least else ():
+            side.sort(key=lambda choice: content_key("balance", choice.question_id))
+            surplus |= {id(choice) for choice in side[least:]}
+    dropped = {
+        "kept": (),
+        "candidates": (),
+        "cause": "surplus",
+        "reason": "dropped: rewards.select.balance_searches keeps as many questions with few searches as with many",
+    }
+    return [choice.model_copy(update=dropped) if id(choice) in surplus else choice for choice in choices]
+
+
+def _lookups(trajectory: Trajectory) -> list[Search | ToolCall]:
+    return [event for event in trajectory.events if isinstance(event, Search | ToolCall)]
 
 
 # Rules that drop a question: each gives the cause and the numbers behind it, or None.
@@ -317,6 +347,7 @@ def cause_text(cause: Cause, rule: SelectConfig) -> str:
         "reward_too_low": f"best reward is not above {rule.min_reward}",
         "score_too_low": "in some score no candidate is above its rewards.select.min_scores",
         "all_equal": "all rewards are equal",
+        "surplus": "more questions have as many searches (rewards.select.balance_searches)",
     }
     return texts[cause]
 

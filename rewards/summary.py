@@ -152,6 +152,7 @@ ADVICE: dict[Cause, str] = {
     "reward_too_low": "sample more (sampling.samples) or hotter (sampling.temperature), take questions "
     "within the model's reach, or lower rewards.select.min_reward",
     "score_too_low": "lower rewards.select.min_scores, or sample more (sampling.samples)",
+    "surplus": "set rewards.select.balance_searches to false",
     "all_equal": "set rewards.select.drop_all_equal to false",
     "none_finished": "look at how trajectories end (`ratchet report`): raise the system's budgets or max_tokens, use "
     "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
