@@ -65,7 +65,8 @@ def select(
     for trajectory in trajectories.outlines.values():
         groups.setdefault((trajectory.learners, trajectory.question_id), []).append(trajectory)
     by_id, choices = {question.id: question for question in questions}, []
-    for (learners, question_id), sampled in groups.items():
+    place = {question.id: number for number, question in enumerate(questions)}
+    for (learners, question_id), sampled in sorted(groups.items(), key=lambda item: (item[0][0], place[item[0][1]])):
         sampled.sort(key=lambda t: (t.sample, t.key))
         question = by_id[question_id]
         if sampled and sampled[0].explored == (GOLD_SEARCHES,):
@@ -263,8 +264,9 @@ def _found_all(question: Question, trajectory: Trajectory) -> bool:
 
 
 def _balanced(choices: Sequence[QuestionChoice], whole: Trajectories) -> list[QuestionChoice]:
-    """The choices without the surplus of those with few or many searches, among the free ones and the led searches; which
-    ones go depends on their questions alone."""
+    """The choices without the surplus of those with few or many searches, among the free ones and the led searches.
+
+    Which ones go depends on their questions alone."""
     groups: dict[tuple[str, ...], tuple[list[QuestionChoice], list[QuestionChoice]]] = {}
     for choice in choices:
         is_free = not choice.learners

@@ -26,8 +26,8 @@ class SelectConfig(Section):
     """Scores that order the best trajectories where there are more than `ties`; one with the weight 0 is no part of the
     reward. Default, and where these are equal: the lowest sample numbers."""
     balance_searches: bool = False
-    """Keep as many questions with at most one search as with more, in their best trajectories; the surplus is dropped. An
-    agent then learns when to search again, and not how often it paid in general."""
+    """Keep as many questions whose best trajectory searched at most once as others, and drop the surplus. An agent then
+    learns when to search again, and not how often it paid in general."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
     """Statuses of candidates; others have the reward 0. With `out_of_budget`, the response at the end of the budget is
     one too, as in mRAG's algorithm 1, also for `ratchet choose` and the primary measure of an evaluation."""

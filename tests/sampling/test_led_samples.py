@@ -149,6 +149,34 @@ def test_samples_of_the_curriculum_are_selected_apart() -> None:
     assert "free: 1 sampled, 0 above 0.5, 0 kept; curriculum of searcher: 1 sampled, 1 above 0.5, 1 kept" in counted
 
 
+def test_few_and_many_searches_may_be_kept_in_balance() -> None:
+    """Of the free ones and of led searches the surplus goes, of led reading nothing."""
+    one_hop = [*REPLIES[:2], say(relevance=[True], end_search=True), *REPLIES[4:]]
+    questions = [QUESTION.model_copy(update={"id": f"q{i}", "gold_ids": ("d1",)}) for i in range(4)]
+
+    def sampled(number: int, rule: str = "", *learners: str) -> Trajectory:
+        agent = engine(REPLIES if number == 0 else one_hop)
+        job = Job(questions[number], 0, f"{rule}{number}", 1, learners=learners)
+        made = asyncio.run(run_episode(job, SYSTEM, {"agent": agent}, SHELF, SETTING))
+        return made.model_copy(update={"explored": (rule,) if rule else ()})
+
+    found = [
+        sampled(number, *how)
+        for number in range(4)
+        for how in ((), ("gold_searches", "searcher"), ("gold_documents", "answerer"))
+    ]
+    scores = {(one.key, "f1"): Score(trajectory=one.key, name="f1", value=1.0) for one in found}
+    rule = SelectConfig(balance_searches=True)
+    selection = select(questions, Trajectories.of(found), scores, {"f1": 1.0}, rule)
+    assert [choice.cause for choice in selection.questions].count("surplus") == 2
+    kept = {
+        learners: [key for one in selection.curriculum if one.learners == learners for key in one.kept]
+        for learners in (("searcher",), ("answerer",))
+    }
+    assert len(kept["searcher",]) == 2 and "gold_searches0" in kept["searcher",] and len(kept["answerer",]) == 4
+    assert selection == select(questions, Trajectories.of(found[::-1]), scores, {"f1": 1.0}, rule)
+
+
 def test_a_search_is_useful_where_it_finds_something_needed_that_none_had_found() -> None:
     trajectory = play(Job(QUESTION, 0, "free", 1))
     inputs: Any = None
