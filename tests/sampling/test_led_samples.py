@@ -142,7 +142,7 @@ def test_samples_of_the_curriculum_are_selected_apart() -> None:
         ("searcher",): ("s",),
         ("answerer",): ("a",),
     }
-    assert selection.kept == ("s", "a"), "the searcher found both documents, whatever was answered"
+    assert selection.kept == ("a", "s"), "the searcher found both documents, whatever was answered"
     missed = Question(**{**QUESTION.model_dump(), "gold_ids": ("d1", "d3")})
     assert select([missed], found, scores, {"f1": 1.0}, SelectConfig(min_reward=0.5)).kept == ("a",)
     counted = selection_lines(selection, found.outlines.values())[-1]
