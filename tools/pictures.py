@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import io
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -26,19 +25,12 @@ pre {{ margin: 0; width: 100ch; white-space: pre-wrap; font: 13px/1.35 "DejaVu S
 </style><pre>{code}</pre>"""
 
 
-def terminal_page(recording: str, command: str, parts: Sequence[tuple[str, str]]) -> str:
-    """The page of a recording of `script`. A part reaches from the line that begins with its first text to before the
-    line that begins with its second; without parts, all is shown. `command` stands above it behind a prompt."""
+def terminal_page(recording: str, command: str) -> str:
+    """The page of a recording of `script`. `command` stands above it behind a prompt."""
     # The first and the last line are those of `script` itself. Of a progress bar, rich keeps what stayed on its line.
     lines = [Text.from_ansi(line.rstrip("\r")) for line in recording.split("\n")]
-    lines = [line for line in lines if not line.plain.startswith(("Script started", "Script done"))]
-    begins = [line.plain.lstrip() for line in lines]
     shown = [Text.assemble(("$ ", "green"), (command, "bold"))] if command else []
-    for first, last in parts:
-        start = next(n for n, begin in enumerate(begins) if begin.startswith(first))
-        end = next(n for n, begin in enumerate(begins) if n > start and begin.startswith(last))
-        shown += [Text("[...]", "dim"), *lines[start:end]]
-    shown += [] if parts else lines
+    shown += [line for line in lines if not line.plain.startswith(("Script started", "Script done"))]
     while not shown[-1].plain.strip():
         shown.pop()
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
@@ -73,8 +65,6 @@ def main() -> None:
     kinds = parser.add_subparsers(dest="kind", required=True)
     terminal = kinds.add_parser("terminal", help="what `script` recorded")
     terminal.add_argument("--command", default="", help="the command, shown above its output")
-    help_of_parts = "how the first line that is shown begins, and the first that is no longer shown; may be repeated"
-    terminal.add_argument("--part", nargs=2, action="append", default=[], metavar=("FIRST", "LAST"), help=help_of_parts)
     page = kinds.add_parser("page", help="a file or an address")
     page.add_argument("--width", type=int, default=1400)
     page.add_argument("--height", type=int, default=1000)
@@ -89,7 +79,7 @@ def main() -> None:
         take(given.source, given.out, given.width, given.height, given.scheme, given.seconds, given.whole)
         return
     recording = Path(given.source).read_text()
-    take(terminal_page(recording, given.command, given.part), given.out, 860, 40, whole=True)
+    take(terminal_page(recording, given.command), given.out, 860, 40, whole=True)
 
 
 if __name__ == "__main__":
