@@ -20,7 +20,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.http.server import is_loopback
 from ratchet.core.locks import holder_of
 from ratchet.report.gather import Gathered, Gatherer
-from ratchet.report.page import Drawings, render_page
+from ratchet.report.page import render_page
 from ratchet.report.rounds import numbers_on_disk
 from ratchet.report.view import DetailReader, View, make_index
 from ratchet.rounds.artefacts import Digests
@@ -47,7 +47,7 @@ class LiveRun:
         config = self._config = experiment.config
         self._experiment, self._run, self._number = experiment, experiment.run, number
         self._gatherer, self._digests = Gatherer(config, max_questions), Digests(experiment.run)
-        self._drawings, self._details = Drawings(), DetailReader(config)
+        self._details = DetailReader(config)
         self._gathered: Gathered | None = None
         self._page, self._expires = b"", 0.0
         self._lock = threading.Lock()  # each request has a thread of its own
@@ -61,7 +61,7 @@ class LiveRun:
                     self._gatherer.update(folder)
                 gathered = self._gathered = self._gatherer.gather(folder)
                 view = View(make_index(gathered), [])
-                text = render_page(self._config, gathered, view, self._drawings, self._state())
+                text = render_page(self._config, gathered, view, self._state())
                 self._page, now = text.encode("utf-8", "replace"), time.monotonic()
                 self._expires = now + max(EVERY, now - began)
             return self._page

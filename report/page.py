@@ -10,7 +10,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -27,50 +27,28 @@ from ratchet.evaluation.formats import (
     shown_measures,
 )
 from ratchet.evaluation.headline import changes_sentence
-from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
+from ratchet.report.examples import make_examples
 from ratchet.report.gather import Gathered
+from ratchet.report.plots import learning_curve, loss_curve, quality_and_cost
 from ratchet.report.records import Tally
 from ratchet.report.rounds import rounds_view, tone_of
 from ratchet.report.terms import count_outcomes, measure_term, term
 from ratchet.report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
-
-if TYPE_CHECKING:
-    from ratchet.report.plots import Plot
 
 HERE = Path(__file__).parent
 SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
 STATUSES = ("finished", "unparsed", "out_of_budget", "failed")
 
 
-class Drawings:
-    """The plots of a page, drawn again only where what they show was read again."""
-
-    def __init__(self) -> None:
-        self._shown: tuple[Any, ...] = ()
-        self._plots: list[Plot] = []
-
-    def of(self, gathered: Gathered) -> list[Plot]:
-        shown = (gathered.results, gathered.training, gathered.rounds)
-        if any(shown[:2]) and (
-            not self._shown or any(new is not old for new, old in zip(shown, self._shown, strict=True))
-        ):
-            from ratchet.report.plots import make_plots  # late: the first page of a run that begins needs no matplotlib
-
-            self._shown, self._plots = shown, make_plots(*shown)
-        return self._plots
-
-
 def render(config: Config, gathered: Gathered) -> str:
     """The page as one HTML file that needs nothing else."""
     view = make_view(gathered, DetailReader(config))
-    return render_page(config, gathered, view, Drawings())
+    return render_page(config, gathered, view)
 
 
-def render_page(
-    config: Config, gathered: Gathered, view: View, drawings: Drawings, state: Mapping[str, Any] | None = None
-) -> str:
+def render_page(config: Config, gathered: Gathered, view: View, state: Mapping[str, Any] | None = None) -> str:
     """The page with the details of `view`. `state`: the run's state (`follow.py`), where the page is served."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -87,17 +65,21 @@ def render_page(
         state=state,
         headline=_headline(results),
         changes=changes_sentence(results.changes(TRAINED), results.changes(BASE_AGAIN)) if results else "",
-        difference=_primary(results),
-        tone=tone_of(_primary(results), results.primary) if results else "",
-        primary_term=measure_term(results.primary, primary) if results else "",
         primary=primary,
         results=results,
         groups=_groups(results) if results else [],
         kinds=list(kind_rows(results)) if results else [],
-        extent=_extent(results) if results else 0.0,
         baselines=_baselines(results) if results else None,
         rounds=rounds_view(gathered.rounds),
-        plots=drawings.of(gathered),
+        figure=[
+            plot
+            for plot in (results and quality_and_cost(results, gathered.rounds), learning_curve(gathered.rounds))
+            if plot
+        ],
+        summary=_summary(results) if results else [],
+        best=results.arm(results.best_baseline.name) if results and results.best_baseline else None,
+        examples=make_examples(gathered),
+        loss=loss_curve(gathered.training),
         tallies=gathered.tallies,
         statuses=STATUSES,
         errors=_errors(gathered.tallies),
@@ -133,9 +115,11 @@ def _headline(results: Results | None) -> str:
     return results.headline or ("No verdict" if results.comparison(TRAINED) else "The base model alone")
 
 
-def _primary(results: Results | None) -> Difference | None:
-    difference = results.difference(TRAINED) if results else None
-    return difference if difference and difference.mean is not None else None
+def _summary(results: Results) -> list[dict[str, Any]]:
+    """The rows of the first table: the primary measure, how often there was an answer, what was found, and the cost."""
+    found = [name for name in ("answer_recall", "gold_recall") if name in shown_measures(results, "retrieval")]
+    names = (results.primary, "answered", *found[:1], "calls", "prompt_tokens", "new_tokens")
+    return [result_row(results, name) for name in names]
 
 
 def _groups(results: Results) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -149,38 +133,14 @@ def result_row(results: Results, name: str) -> dict[str, Any]:
     arms = ("base", row.base), ("trained", row.trained)
     is_over_a_part = measure.form in ("lenient", "words") or name == "parse_rate"
     nulls = [f"{one.nulls} {label}" for label, one in arms if one and one.nulls]
-    is_drawn = measure.group != "cost" and name != "answer_words"
     return {
         "title": measure_term(name),
         "row": row,
         "digits": measure.digits,
         "p": format_p_value(row.difference),
         "tone": tone_of(row.difference, name),
-        "forest": _forest(row.difference, _extent(results)) if is_drawn and row.difference else None,
         "note": f"null: {', '.join(nulls)}" if nulls and not is_over_a_part else "",
     }
-
-
-def _extent(results: Results) -> float:
-    """Half the width of the drawn differences: the farthest bound, rounded up to a tenth."""
-    bounds = [
-        abs(bound)
-        for name in shown_measures(results, "quality", "ending")
-        if name != "answer_words" and (difference := results.difference(TRAINED, name)) is not None
-        for bound in (difference.low, difference.high)
-        if bound is not None
-    ]
-    return max(0.1, -(-max(bounds, default=1.0) * 10 // 1) / 10)
-
-
-def _forest(difference: Difference, extent: float) -> tuple[float, float, float] | None:
-    """Low, mean and high of the difference in percent of the drawing's width; 50 is no difference."""
-    if difference.low is None or difference.high is None or difference.mean is None:
-        return None
-    low, mean, high = (
-        50 + 50 * max(-1.0, min(1.0, value / extent)) for value in (difference.low, difference.mean, difference.high)
-    )
-    return low, mean, high
 
 
 def _baselines(results: Results) -> dict[str, Any] | None:

@@ -35,10 +35,26 @@ class RoundNumbers:
         """The verdict on the final split; empty where there is none."""
         return f"on {self.tested.split}: {self.tested.verdict}" if self.tested else ""
 
-    def measure(self, arm: str) -> Estimate | None:
-        """An arm's mean and interval on that split, in the measure of promotion."""
-        its_arm = self.results.arm(arm) if self.results else None
-        return its_arm.measures.get(self.promotion.measure) if its_arm and self.promotion else None
+    @property
+    def share_kept(self) -> float | None:
+        """The share of the questions of which a trajectory is kept; None before selection."""
+        choices = self.selection.questions if self.selection else ()
+        return sum(bool(choice.kept) for choice in choices) / len(choices) if choices else None
+
+    @property
+    def is_promoted(self) -> bool:
+        """True for a round without a promotion, too."""
+        return self.promotion is None or self.promotion.promoted
+
+    def quality(self, arm: str) -> Estimate | None:
+        return quality_of(self.results, arm) if self.results else None
+
+
+def quality_of(results: Results, arm: str) -> Estimate | None:
+    """An arm's mean and interval in the primary measure, which promotion goes by; None where it has no mean."""
+    its_arm = results.arm(arm)
+    found = its_arm.measures.get(results.primary) if its_arm else None
+    return found if found is not None and found.mean is not None else None
 
 
 def numbers_on_disk(run: RunFolder) -> list[int]:
@@ -82,8 +98,8 @@ def _row(numbers: RoundNumbers) -> dict[str, Any]:
         "promotion": promotion,
         "measure": measure_of(measure).title if measure else "",
         "digits": measure_of(measure).digits if measure else 3,
-        "base": numbers.measure(BASE),
-        "after": numbers.measure(TRAINED),
+        "base": numbers.quality(BASE),
+        "after": numbers.quality(TRAINED),
         "difference": difference,
         "p": format_p_value(difference) if difference else "",
         "tone": tone_of(difference, measure) if measure else "",

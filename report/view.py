@@ -122,7 +122,7 @@ def _question(section: Section, question: Question) -> Json:
         "id": question.id,
         "text": question.text,
         "kind": question.kind,
-        "answers": _expected(question),
+        "answers": expected_answers(question),
         "label": question.label or "",
         "labels": [label.name for label in question.labels],
         "nuggets": list(question.nuggets),
@@ -252,7 +252,7 @@ def rows_text(trajectory: Trajectory) -> str:
     )
 
 
-def _expected(question: Question) -> list[str]:
+def expected_answers(question: Question) -> list[str]:
     """The expected answers; the label of a choice with its text."""
     if question.label is not None:
         right = next(label for label in question.labels if label.name == question.label)

@@ -2,7 +2,7 @@
 
 script -q -c "stty cols 100 rows 30; ratchet ask QUESTION --config configs/demo.yaml" ask.typescript
 python -m tools.pictures terminal ask.typescript docs/images/ask.png --command "ratchet ask ..."
-python -m tools.pictures page runs/demo/report.html docs/images/report.png --height 1000
+python -m tools.pictures page runs/demo/report.html docs/images/report.png --width 1280 --height 1300
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ LIBRARIES = (
     "httpx",
     "jinja2",
     "jsonschema",
-    "matplotlib.pyplot",
     "numba",
     "peft",
     "pyarrow.parquet",

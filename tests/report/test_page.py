@@ -120,7 +120,6 @@ def test_the_numbers_and_the_verdict_are_on_the_page(run: Run, page: Page) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
 def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chance(tmp_path: Path) -> None:
     config = make_config(tmp_path, train=4, test=30)
     folder = open_run(config).round(1)
@@ -143,10 +142,10 @@ def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chan
 
 def test_the_plots_are_drawn_in_place(page: Page) -> None:
     labels = [attrs["aria-label"] for tag, attrs in page.elements if tag == "svg"]
-    assert len(labels) == 2
+    assert len(labels) == 3
     assert "training loss by step" in labels
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
-    assert len(ids) == len(set(ids)), "drawings that share ids would use each other's clipping"
+    assert len(ids) == len(set(ids))
 
 
 def test_statuses_and_errors_are_counted_apart(run: Run, page: Page) -> None:
@@ -231,7 +230,6 @@ def test_base_and_trained_stand_side_by_side(page: Page) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
 def test_a_large_run_shows_a_mix_and_says_so(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=24, test=2)
     selection = Selection.model_validate_json(folder.selection.read_bytes())
@@ -262,7 +260,6 @@ def test_a_trajectory_that_was_done_again_counts_once(tmp_path: Path) -> None:
     assert "gone" not in {error for _, error in tally.errors}
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("part", ["evaluation", "selection.json", "rows.parquet", "training", "trajectories", "scores"])
 def test_a_missing_part_is_named_and_the_rest_is_there(run: Run, tmp_path: Path, part: str) -> None:
     config, folder, _ = run
@@ -278,7 +275,6 @@ def test_a_missing_part_is_named_and_the_rest_is_there(run: Run, tmp_path: Path,
         assert " ".join(found.missing[0].split()) in " ".join(page.text.split())
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     page = Page(page_of(config, open_run(config).round(1)))
@@ -286,7 +282,6 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     assert "ratchet sample" in page.text
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_without_the_question_files_ids_stand_in(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=4)
     Path(config.questions.train.path).unlink()

@@ -9,7 +9,7 @@ from ratchet.questions.manifest import open_run
 from tests.helpers.experiment import command, make_experiment
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("accelerate", "datasets", "matplotlib", "peft", "torch", "transformers", "trl", "xgrammar")
+HEAVY = ("accelerate", "datasets", "peft", "torch", "transformers", "trl", "xgrammar")
 """Not numba: the search engine's module is compiled by decorators, so whatever opens an index imports it."""
 
 

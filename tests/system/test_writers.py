@@ -57,7 +57,6 @@ PERMITTED = {
     ("training/objective_trainer.py", "write_table"): IN_MEMORY,
     ("index_build/content.py", "np.save"): IN_MEMORY,
     ("retrieval/encoders/vectors.py", "np.savez"): IN_MEMORY,
-    ("report/plots.py", "savefig"): IN_MEMORY,
     ("retrieval/backends/lucene.py", "rename"): "Lucene writes and syncs its folder itself",
     ("commands/main.py", "open"): "/dev/null, in the place of a pipe whose reader has left",
 }
