@@ -136,7 +136,10 @@ class Matcher:
         """
         likely: list[int] = []
         choices = [self._choice(every_logit)]
-        self._text = self._matcher.find_jump_forward_string()
+        try:
+            self._text = self._matcher.find_jump_forward_string()
+        except UnicodeDecodeError:  # it begins inside a character, of which the model has written the first bytes
+            self._text = ""
         for token in self._expected.tokens(self._text)[:max_ahead]:
             if not self._matcher.accept_token(token):
                 break

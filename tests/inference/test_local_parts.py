@@ -17,8 +17,17 @@ from ratchet.core.config import ModelConfig
 from ratchet.inference.local.attention import attention_kernel, tile_tokens
 from ratchet.inference.local.cache import BLOCK, KEPT, BlockPool
 from ratchet.inference.local.model import Chunk, PackedModel
-from ratchet.inference.local.sampling import NO_TOKEN, NOT_FINITE, Expected, few_tokens, log_probability, sample
+from ratchet.inference.local.sampling import (
+    NO_TOKEN,
+    NOT_FINITE,
+    Expected,
+    Grammars,
+    few_tokens,
+    log_probability,
+    sample,
+)
 from ratchet.inference.local.vectors import exp
+from ratchet.inference.tokenizer import load_tokenizer
 from tests.inference.test_local_engine import make_model
 
 
@@ -303,3 +312,17 @@ def test_float16_on_a_cpu_gives_nearly_the_logits_of_float32(tmp_path: Path) -> 
 
     exact = logits("float32")
     assert 0 < (logits("float16") - exact).norm() < 0.01 * exact.norm()
+
+
+def test_a_grammar_may_leave_a_choice_inside_a_character(smollm2: Path) -> None:
+    """É and Ö begin with the same byte, which is a token of its own; what is forced after it is half a character."""
+    tokenizer = load_tokenizer(str(smollm2))
+    grammars = Grammars(tokenizer, len(tokenizer), [tokenizer.eos_token_id])
+    schema = {"enum": ["Émile Zola", "Wilka Brandeleck"]}
+    grammars.compile(schema)
+    matcher = grammars.matcher(schema, "base")
+    matcher.accept(tokenizer.convert_tokens_to_ids('"'))
+    matcher.accept(tokenizer.convert_tokens_to_ids("Ã"))  # the byte 0xC3
+    likely, [choice] = matcher.look_ahead(8, False)
+    assert likely == [] and choice.allowed is not None
+    assert tokenizer.convert_tokens_to_ids("ī") in choice.allowed  # the byte 0x89

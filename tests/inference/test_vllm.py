@@ -22,8 +22,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from ratchet.agents.core.exploration import narrowed
+from ratchet.agents.core.output import json_schema
 from ratchet.agents.core.task import Job, RunContext
 from ratchet.agents.core.tools import Answer, Tools
+from ratchet.agents.mrag.schemas import brief_review
 from ratchet.core.config import ModelConfig, RoleConfig, Section, SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage, Question, Trajectory
@@ -190,12 +193,18 @@ async def test_greedy_answers_are_the_same_tokens_with_and_without_an_adapter(
     assert changed >= 2, "the adapter is big enough to matter"
 
 
-async def test_constrained_json_is_the_same(served: Served, local: LocalEngine) -> None:
-    answers = await both(served, local, greedy(80, schema=PERSON))
+NAMES = ["Wilka Brandeleck", "Grisket", "Émile d'Arvor"]
+NARROWED = narrowed(json_schema(brief_review(2, last=False)), {"end_search": [False], "new_search_query": NAMES})
+"""An exploring searcher's review (`sampling.explore`)."""
+
+
+@pytest.mark.parametrize("schema", [PERSON, NARROWED], ids=["object", "narrowed"])
+async def test_constrained_json_is_the_same(served: Served, local: LocalEngine, schema: dict[str, Any]) -> None:
+    answers = await both(served, local, greedy(80, schema=schema))
     for prompt, _, theirs, ours in answers:
         await check_parting(served, prompt, None, theirs, ours)
         assert theirs.finish_reason == "stop"
-        jsonschema.validate(json.loads(theirs.text), PERSON)
+        jsonschema.validate(json.loads(theirs.text), schema)
     assert sum(theirs.ids == ours.ids for _, _, theirs, ours in answers) >= 3
 
 
