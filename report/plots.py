@@ -150,7 +150,6 @@ class Drawing:
 class Method(NamedTuple):
     """An arm as a point of the figure."""
 
-    name: str
     cost: float
     """Tokens a question, else model calls."""
     quality: Estimate
@@ -163,7 +162,7 @@ class Method(NamedTuple):
 def methods_of(results: Results, unit: Sequence[str]) -> dict[str, Method]:
     """The arms that have a mean of the primary measure. `unit`: the measures whose sum is the cost."""
     found = {arm.name: (arm, quality) for arm in results.arms if (quality := quality_of(results, arm.name)) is not None}
-    return {name: Method(name, _cost(arm, unit), quality) for name, (arm, quality) in found.items()}
+    return {name: Method(_cost(arm, unit), quality) for name, (arm, quality) in found.items()}
 
 
 def _cost(arm: Arm, unit: Iterable[str]) -> float:
