@@ -129,7 +129,7 @@ def _write_trajectories(
 
 def _rows_of(member: DatasetMember, keys: frozenset[str]) -> Iterator[dict[str, Any]]:
     questions = {question.id: question for question in member.asked.questions}
-    choices = member.selection.questions if member.selection else ()
+    choices = member.selection.choices if member.selection else ()
     rewards = {key: reward for choice in choices for key, reward in choice.rewards.items()}
     kept = set(member.selection.kept) if member.selection else set()
     values: dict[str, dict[str, float | None]] = {}

@@ -45,6 +45,8 @@ class Section:
     rewards: Mapping[str, float | None]
     choices: Mapping[str, QuestionChoice]
     """Question id to what was selected of it."""
+    kept: frozenset[str] = frozenset()
+    """The keys of the kept trajectories, those of the curriculum among them."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,7 @@ class Gatherer:
             scores,
             rewards,
             {choice.question_id: choice for choice in chosen},
+            frozenset(selection.kept) if selection else frozenset(),
         )
 
 

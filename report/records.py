@@ -72,7 +72,7 @@ class Tally:
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(status, error) of every trajectory that did not finish."""
     rewards: list[float] = field(default_factory=list)
-    """The rewards of the trajectories that have one."""
+    """The rewards of the trajectories that have one, without those of a curriculum, which are led to it."""
 
     @property
     def mean_reward(self) -> float | None:
@@ -84,7 +84,7 @@ class Tally:
         self.statuses[trajectory.status] += 1
         if trajectory.status != "finished":
             self.errors[trajectory.status, _first_line(trajectory.error) or "no message"] += 1
-        self.rewards += [] if reward is None else [reward]
+        self.rewards += [] if reward is None or trajectory.learners else [reward]
 
 
 class StoreLines:

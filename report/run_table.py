@@ -23,6 +23,8 @@ COLUMNS = {
     "system": pa.string(),
     "policy": pa.string(),
     "teacher": pa.string(),
+    "explored": pa.string(),
+    "learners": pa.string(),
     "status": pa.string(),
     "answer": pa.string(),
     "error": pa.string(),
@@ -34,8 +36,9 @@ COLUMNS = {
     "reward": pa.float64(),
     "kept": pa.bool_(),
 }
-"""`trajectory` is its key, `question` the question's id; `reward` and `kept` are null before selection. One column for
-each score follows, null where it was not computed or has no value."""
+"""`trajectory` is its key, `question` the question's id; `reward` and `kept` are null before selection. `explored`
+names the rules that led it, and `learners` the roles of a curriculum. One column for each score follows, null where it
+was not computed or has no value."""
 
 
 def read_run(run: str | Path, round: int | None = None) -> pa.Table:
@@ -79,6 +82,8 @@ def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
         "system": trajectory.system,
         "policy": trajectory.policy,
         "teacher": trajectory.teacher,
+        "explored": ", ".join(trajectory.explored),
+        "learners": ", ".join(trajectory.learners),
         "status": trajectory.status,
         "answer": trajectory.answer,
         "error": trajectory.error,

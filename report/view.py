@@ -136,14 +136,13 @@ def _question(section: Section, question: Question) -> Json:
 
 def _line(section: Section, arm: str, line: Line) -> Json:
     trajectory = line.trajectory
-    choice = section.choices.get(trajectory.question_id)
     return {
         "key": trajectory.key,
         "arm": arm,
         "sample": trajectory.sample,
         "status": trajectory.status,
         "reward": section.rewards[trajectory.key],
-        "kept": choice is not None and trajectory.key in choice.kept,
+        "kept": trajectory.key in section.kept,
         "outcomes": with_null_scores(line.outcomes, section.scores[trajectory.key].values()),
         "roles": line.roles,
     }
@@ -153,12 +152,10 @@ def _in_order(section: Section, question: Question) -> Sequence[tuple[str, Line]
     """A question's lines as they are shown: of sampled ones those that were kept first, and the best ones."""
     if section.name != "sampled":
         return section.lines[question.id]
-    choice = section.choices.get(question.id)
-    kept = set(choice.kept) if choice else set()
 
     def place(item: tuple[str, Line]) -> tuple[bool, float]:
         reward = section.rewards[item[1].trajectory.key]
-        return item[1].trajectory.key not in kept, -(-1.0 if reward is None else reward)
+        return item[1].trajectory.key not in section.kept, -(-1.0 if reward is None else reward)
 
     return sorted(section.lines[question.id], key=place)
 
@@ -175,7 +172,7 @@ class DetailReader:
         return self._decoder.problems
 
     def trained(self, gathered: Gathered, keys: Iterable[str]) -> TrainedRows:
-        choices = gathered.selection.questions if gathered.selection else ()
+        choices = gathered.selection.choices if gathered.selection else ()
         question_of = {key: choice.question_id for choice in choices for key in choice.rewards}
         held_out, seed = self._config.training.dev_fraction, self._config.seed
         return read_trained(gathered.folder.rows, set(keys), question_of, held_out, seed)

@@ -44,7 +44,8 @@ def print_questions(run: RunFolder) -> None:
     for folder in run.rounds():
         sampled.update(trajectory.question_id for trajectory in TrajectoryStore(folder.trajectories).read())
         if (selection := folder.read_selection()) is not None:
-            kept.update({choice.question_id: len(choice.kept) for choice in selection.questions})
+            for choice in selection.choices:
+                kept[choice.question_id] += len(choice.kept)
     if not sampled:
         raise UserError(f"{run.path}: no round has sampled a question yet; run `ratchet sample`")
     for question, count in sampled.items():

@@ -18,15 +18,25 @@ from hypothesis import strategies as st
 
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
-from ratchet.core.files import read_segments
+from ratchet.core.files import read_segments, write_jsonl
 from ratchet.core.records import Selection, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.questions.manifest import open_run
 from ratchet.report.page import render
-from ratchet.report.view import DetailReader, View, make_view, pack
+from ratchet.report.run_table import read_run
+from ratchet.report.view import DetailReader, View, make_index, make_view, pack
+from ratchet.sampling.store import FIRST_SEGMENT
 from ratchet.training.rows import read_rows, table_rows
 from tests.helpers.commands import command_of
-from tests.helpers.handmade_run import HOSTILE, add_evaluation, add_sampling, add_training, make_config, make_run
+from tests.helpers.handmade_run import (
+    HOSTILE,
+    add_evaluation,
+    add_sampling,
+    add_selection,
+    add_training,
+    make_config,
+    make_run,
+)
 from tests.helpers.reported import gathered, unpack
 from tests.helpers.reported import page as page_of
 
@@ -203,6 +213,25 @@ def test_kept_trajectories_come_first_and_are_marked(run: Run, page: Page) -> No
     for question in page.data["sections"][0]["questions"]:
         marks = [r["kept"] for r in question["runs"]]
         assert marks == sorted(marks, reverse=True)
+
+
+def test_samples_of_a_curriculum_are_marked_where_they_are_kept_or_held_out(tmp_path: Path) -> None:
+    config = make_config(tmp_path, train=24)
+    folder = RoundFolder(config.folder / "round-1")
+    made = add_sampling(config, folder, samples=3, skill=0.9)
+    led = [one.model_copy(update={"learners": ("answerer",) if one.sample == 2 else ()}) for one in made]
+    write_jsonl(folder.trajectories / FIRST_SEGMENT, led)
+    add_selection(config, folder, led)
+    found = gathered(config, folder)
+    assert found.selection is not None and any(choice.kept for choice in found.selection.curriculum)
+    runs = [run for question in make_index(found)["sections"][0]["questions"] for run in question["runs"]]
+    assert {run["key"] for run in runs if run["kept"]} == set(found.selection.kept)
+    trained = DetailReader(config).trained(found, found.selection.kept)
+    assert {row.held_out for row in trained.values()} == {True, False}
+    assert len(found.tallies[0].rewards) == sum(
+        value is not None for choice in found.selection.questions for value in choice.rewards.values()
+    )
+    assert read_run(config.folder)["learners"].to_pylist().count("answerer") == 24
 
 
 def test_what_was_trained_on_is_marked_token_for_token(run: Run, page: Page) -> None:
