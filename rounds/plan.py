@@ -279,6 +279,9 @@ def _planned(
     if key.id in ("sample", "score"):
         asked = [(with_teacher(use, config), questions.train * samples)]
         text = f"{count(questions.train)} questions x {samples} samples"
+        if led := len(set(config.sampling.curriculum.values())):
+            asked.append((use, questions.train * led))
+            text += f", and at most {led} of the curriculum"
     elif key.id in ("choose.sample", "choose"):
         candidates = math.ceil(steps / training.eval_steps)
         asked = [(use, questions.dev * candidates)]
@@ -323,6 +326,8 @@ def _steps(config: Config, learning: Sequence[RoleUse], questions: float) -> tup
     kept = min(config.rewards.select.ties, samples) if kept_alone else samples
     learnt = questions - held_out(round(questions), training.dev_fraction) if questions > 0 else questions  # or NaN
     rows = learnt * kept * sum(role.conversations for role in learning)
+    if kept_alone:
+        rows += learnt * sum(role.conversations for role in learning if role.role in config.sampling.curriculum)
     if not rows > 0:  # NaN too
         return training.max_steps, ""
     plan = schedule(max(1, round(rows)), training, 1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from ratchet.agents.core.exploration import RULES, Rule, load_rules
 from ratchet.agents.core.prompts import prompts_digest
 from ratchet.agents.core.system import load_system, models_of
 from ratchet.core.config import (
@@ -178,7 +179,8 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     trajectories: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories)}
     sample = (*experiment.command("sample", number=number), *(("--adapter", str(adapter)) if adapter else ()))
     score = experiment.command("score", number=number)
-    asked = {**questions, **index, **sampled_by, **_outside_code(experiment, [config.system])}
+    rules = load_rules(config.sampling.explore.rules) if config.sampling.explore.samples else ()
+    asked = {**questions, **index, **sampled_by, **_outside_code(experiment, [config.system], rules=rules)}
     agents, judge = models_of([config.system]), judge_of(config, config.rewards.weights)
     scored: dict[str, Artefact] = {**questions, **trajectories, "config": _settings(experiment, "rewards")}
     scored |= _outside_code(experiment, scores=config.rewards.weights)
@@ -381,7 +383,10 @@ def _settings(experiment: ExperimentRun, *sections: str) -> FixedDigest:
 
 
 def _outside_code(
-    experiment: ExperimentRun, systems: Sequence[SystemConfig] = (), scores: Iterable[str] = ()
+    experiment: ExperimentRun,
+    systems: Sequence[SystemConfig] = (),
+    scores: Iterable[str] = (),
+    rules: Iterable[Rule] = (),
 ) -> dict[str, Artefact]:
     """The digests of the prompts that a stage uses and of the code outside our tree that it runs: it is run again when
     they change.
@@ -394,6 +399,7 @@ def _outside_code(
         f"{name} prompts": replaced_digest(experiment.config.rewards, reward) for name, reward in rewards.items()
     }
     digests |= {name: digest for name, digest in replaced.items() if digest}
+    digests |= {f"rule {rule.name}": rule.name for rule in rules if rule.name not in RULES}
     for system in map(load_system, systems):
         digests |= {system.config.name: system.digest} if system.digest else {}
         digest = prompts_digest(system.prompts)

@@ -132,6 +132,12 @@ def test_a_teacher_does_its_share_of_the_sampling(tmp_path: Path, capsys: pytest
     assert "sample agent 4,000 60,000 61 9.0" in said and "judge 20,000 20 3.0" in said
 
 
+def test_samples_of_a_curriculum_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    led = ("--set", "sampling.curriculum={searcher: gold_searches, coordinator: gold_searches}")
+    said = said_of(experiment(tmp_path), capsys, "--questions", "1000", *led)
+    assert "sample agent 5,000 100,000" in said and "4 samples, and at most 1 of the curriculum" in said
+
+
 @pytest.mark.slow
 def test_every_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = experiment(tmp_path)

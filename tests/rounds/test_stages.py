@@ -210,6 +210,14 @@ def test_a_changed_file_of_ones_own_is_something_else_that_its_stages_read(
     after = code("def score(question, trajectory):\n    return 0\n")
     assert {id for id in before if before[id] != after[id]} == {"score", "evaluate"}
 
+    def rule(source: str) -> dict[str, object]:
+        reward.write_text(source)
+        explored: dict[str, Any] = {"sampling": {"explore": {"samples": 1, "rules": ["search_again", "./mine.py"]}}}
+        return {stage.id: stage.reads.get("code") for stage in plan(experiment(tmp_path, **explored))}
+
+    first, second = (rule(f"def narrow(point):\n    return {made}\n") for made in ("None", "point.schema"))
+    assert {id for id in first if first[id] != second[id]} == {"sample"}
+
 
 def test_changed_prompts_of_the_judge_are_something_else_that_the_stages_which_score_read(tmp_path: Path) -> None:
     folder = tmp_path / "prompts"
