@@ -30,9 +30,7 @@ from ratchet.core.records import (
     Question,
     QuestionChoice,
     Score,
-    Search,
     Selection,
-    ToolCall,
     Trajectory,
     content_key,
 )
@@ -41,6 +39,9 @@ from ratchet.sampling.store import Outline, Trajectories
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""
+
+ALONE = {"drop_all_equal": False, "difficulty": "none"}
+"""The rule for a question's one sample of the curriculum, which has no others to be compared with."""
 
 GRAM = 4
 """Tokens of the sequences by which the similarity of trajectories is measured."""
@@ -72,7 +73,8 @@ def select(
         if sampled and sampled[0].explored == (GOLD_SEARCHES,):
             choice = _choose_searches(question, sampled, trajectories)
         else:
-            choice = _choose(question, _attempts(question, sampled, trajectories, scores, weights, rule), rule)
+            own = rule.model_copy(update=ALONE) if learners else rule
+            choice = _choose(question, _attempts(question, sampled, trajectories, scores, weights, own), own)
         choices.append(choice.model_copy(update={"learners": learners}))
     if rule.balance_searches:
         choices = _balanced(choices, trajectories)
@@ -259,7 +261,7 @@ def _choose_searches(question: Question, sampled: Sequence[Outline], whole: Mapp
 
 
 def _found_all(question: Question, trajectory: Trajectory) -> bool:
-    found = {passage.document_id for event in _lookups(trajectory) for passage in event.passages}
+    found = {passage.document_id for event in trajectory.tool_calls for passage in event.passages}
     return set(question.gold_ids) <= found
 
 
@@ -272,7 +274,7 @@ def _balanced(choices: Sequence[QuestionChoice], whole: Trajectories) -> list[Qu
         is_free = not choice.learners
         if choice.kept and (is_free or whole.outlines[choice.kept[0]].explored == (GOLD_SEARCHES,)):
             group = groups.setdefault(choice.learners, ([], []))
-            group[len(_lookups(whole[choice.kept[0]])) > 1].append(choice)
+            group[len(whole[choice.kept[0]].tool_calls) > 1].append(choice)
     surplus = set()
     for few, many in groups.values():
         least = min(len(few), len(many))
@@ -286,10 +288,6 @@ def _balanced(choices: Sequence[QuestionChoice], whole: Trajectories) -> list[Qu
         "reason": "dropped: rewards.select.balance_searches keeps as many questions with few searches as with many",
     }
     return [choice.model_copy(update=dropped) if id(choice) in surplus else choice for choice in choices]
-
-
-def _lookups(trajectory: Trajectory) -> list[Search | ToolCall]:
-    return [event for event in trajectory.events if isinstance(event, Search | ToolCall)]
 
 
 # Rules that drop a question: each gives the cause and the numbers behind it, or None.

@@ -4,8 +4,9 @@
 - Of what is needed, what the searches found together.
 
 Needed are the question's gold documents (`gold_ids`); of a question without any, the words of the answer. A trajectory
-that never searched has 0. It says nothing of the answer, so it is for `rewards.select.prefer` and for tables: among
-trajectories with the same reward the one that found everything with the fewest searches comes first.
+that never searched has 0. A call of a tool is a search. It says nothing of the answer, so it is for
+`rewards.select.prefer` and for tables: among trajectories with the same reward the one that found everything with the
+fewest searches comes first.
 """
 
 from itertools import pairwise
@@ -18,10 +19,10 @@ from ratchet.rewards.reward import Rule
 
 def useful_searches(question: Question, trajectory: Trajectory, inputs: Inputs) -> tuple[float | None, str]:
     """The harmonic mean of the share of useful searches and the share of what is needed that was found."""
-    if not trajectory.searches:
+    if not trajectory.tool_calls:
         return 0.0, "nothing was searched for"
     gold, found, shares = set(question.gold_ids), list[Passage](), [0.0]
-    for search in trajectory.searches:
+    for search in trajectory.tool_calls:
         found += search.passages
         is_found = gold & {passage.document_id for passage in found}
         share = len(is_found) / len(gold) if gold else rules.lexical_support(trajectory.response, found)
@@ -29,7 +30,7 @@ def useful_searches(question: Question, trajectory: Trajectory, inputs: Inputs) 
             return None, "the question has no gold_ids, and the answer has no content words"
         shares.append(share)
     useful = sum(after > before for before, after in pairwise(shares))
-    precision, recall = useful / len(trajectory.searches), shares[-1]
+    precision, recall = useful / len(trajectory.tool_calls), shares[-1]
     return (2 * precision * recall / (precision + recall) if useful else 0.0), ""
 
 
