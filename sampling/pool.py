@@ -76,17 +76,24 @@ class Pass:
 
 
 def with_memory_scope(
-    one_pass: Pass, system: SystemConfig, questions: str, seed: int, models: dict[str, str], index: str
+    one_pass: Pass,
+    system: SystemConfig,
+    questions: str,
+    seed: int,
+    models: dict[str, str],
+    index: str,
+    led: Sequence[str] = (),
 ) -> RunContext:
     """The pass's setting, its scope made the experiment's own: the name that the setting gives it, and a key.
 
-    `system`: its `System.identity`; `questions`: their digest.
+    `system`: its `System.identity`; `questions`: their digest; `led`: the keys of samples that rules or a teacher lead.
 
     The key is of all that the trajectories depend on, the other questions and samples included, which leave evidence:
     a changed run starts with an empty memory, and the same command again resumes with its own.
     """
     sampled_by = {key: value for key, value in asdict(one_pass.context).items() if key != "adapter"}
-    key = content_key("scope", sampled_by, system, models, index, seed, questions, one_pass.samples)
+    parts = (sampled_by, system, models, index, seed, questions, one_pass.samples)
+    key = content_key("scope", *parts, led) if led else content_key("scope", *parts)
     return replace(one_pass.context, scope=f"{one_pass.context.scope} {key[:12]}")
 
 
@@ -142,6 +149,8 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
         stack.callback(lambda: runner.run(resources.close()))
         engines = open_engines(config.models, used)
         stack.callback(lambda: runner.run(close_engines(engines)))
+        for one_pass, system in zip(passes, systems, strict=True):
+            check_led(one_pass, system, retriever)
         sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
         sequential = config.memory is not None and config.memory.sequential
         planned: list[list[Job]] = []
@@ -150,12 +159,12 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
             asked = questions_digest(one_pass.questions)
             seed = config.seed + one_pass.seed_offset
-            context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
-            planned_by = (seed, system.identity, context, models, sources_digest)
-            jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by)
-            jobs = with_exploration(jobs, one_pass, system)
-            jobs += plan_curriculum(jobs, one_pass, system, retriever)
-            jobs = with_teacher(jobs, one_pass.teacher, engines)
+            planned_by = (seed, system.identity, one_pass.context, models, sources_digest)
+            free = plan_jobs(one_pass.questions, one_pass.samples, *planned_by)
+            jobs = with_teacher(with_exploration(free, one_pass), one_pass.teacher, engines)
+            jobs += plan_curriculum(free, one_pass, retriever)
+            led = [job.key for job in jobs if job.rules or job.teacher]
+            context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest, led)
             store = TrajectoryStore(one_pass.folder)
             store.plan(
                 Manifest(
@@ -230,28 +239,53 @@ def plan_jobs(
     return jobs
 
 
-def with_exploration(jobs: Sequence[Job], one_pass: Pass, system: System) -> list[Job]:
-    """The jobs of a pass, those that explore with their rules and with a key that tells them."""
-    explore = one_pass.explore
-    rules = load_rules(explore.rules) if explore.samples else ()
-    check_rules(rules, system, "sampling.explore")
-    return [_led(job, rules) if rules and job.sample >= one_pass.samples - explore.samples else job for job in jobs]
-
-
-def plan_curriculum(jobs: Sequence[Job], one_pass: Pass, system: System, retriever: Retriever) -> list[Job]:
-    """For each rule of the curriculum, a further job of each question with gold documents."""
-    if not one_pass.curriculum:
-        return []
-    check_rules([*CURRICULUM.values()], system, "sampling.curriculum")
-    for role in one_pass.curriculum:
+def check_led(one_pass: Pass, system: System, retriever: Retriever) -> None:
+    """Raises UserError for exploration or a curriculum that the system, its roles or the index are not made for."""
+    explore, curriculum = one_pass.explore, one_pass.curriculum
+    check_rules(load_rules(explore.rules) if explore.samples else (), system, "sampling.explore")
+    check_rules(CURRICULUM.values() if curriculum else (), system, "sampling.curriculum")
+    for role in curriculum:
         if role not in system.roles:
             raise UserError(
                 f"sampling.curriculum.{role}: {system.name} has no such role{did_you_mean(role, system.roles)}"
             )
-    if not isinstance(retriever, Index):
+        if not system.config.role(role).trainable:
+            raise UserError(f"sampling.curriculum.{role}: this role is not trained (system.roles.{role}.trainable)")
+    if curriculum and not isinstance(retriever, Index):
         raise UserError(
             "sampling.curriculum: it looks gold documents up by their ids in an index on this machine (index.path)"
         )
+
+
+def check_rules(rules: Collection[Rule], system: System, key: str) -> None:
+    """Raises UserError for rules that cannot narrow the system's actions: they are no JSON, or a rule needs to know
+    which of their fields decide about searching."""
+    if rules and getattr(system.settings, "actions", "") == "native":
+        raise UserError(
+            f"{key}: rules narrow actions in JSON, and {system.name} calls tools in the form of its model's template; "
+            "set system.settings.actions: text"
+        )
+    for rule in rules:
+        if rule.needs_fields and system.spec.searches is None:
+            raise UserError(
+                f"{key}: {rule.name} does not know the actions of {system.name}, whose SYSTEM declares no `searches` "
+                "(docs/guides/extend.md); use a rule of your own, or another system"
+            )
+
+
+def with_exploration(jobs: Sequence[Job], one_pass: Pass) -> list[Job]:
+    """The jobs of a pass, those that explore with their rules and with a key that tells them."""
+    explore = one_pass.explore
+    rules = load_rules(explore.rules) if explore.samples else ()
+    return [_led(job, rules) if rules and job.sample >= one_pass.samples - explore.samples else job for job in jobs]
+
+
+def plan_curriculum(jobs: Sequence[Job], one_pass: Pass, retriever: Retriever) -> list[Job]:
+    """For each rule of the curriculum, a further job of each question with gold documents. `jobs`: the free ones, so
+    that its keys do not depend on what else leads samples."""
+    if not one_pass.curriculum:
+        return []
+    assert isinstance(retriever, Index), "check_led has looked"
     first = [replace(job, gold=tuple(retriever.documents(job.question.gold_ids))) for job in jobs if job.sample == 0]
     if not any(job.gold for job in first):
         raise UserError("sampling.curriculum: no training question has gold_ids of documents in the index")
@@ -274,16 +308,6 @@ def with_teacher(jobs: Sequence[Job], teacher: TeacherConfig, engines: Mapping[s
 def _taught(job: Job, teacher: str, engines: Mapping[str, Engine]) -> Job:
     key = content_key("taught", job.key, engines[teacher].fingerprint)
     return replace(job, key=key, seed=int(key[:12], 16), teacher=teacher)
-
-
-def check_rules(rules: Sequence[Rule], system: System, key: str) -> None:
-    """Raises UserError where a rule needs to know which fields of the system's actions decide about searching."""
-    for rule in rules:
-        if rule.needs_fields and system.spec.searches is None:
-            raise UserError(
-                f"{key}: {rule.name} does not know the actions of {system.name}, whose SYSTEM declares no `searches` "
-                "(docs/guides/extend.md); use a rule of your own, or another system"
-            )
 
 
 def _led(job: Job, rules: tuple[Rule, ...], learners: tuple[str, ...] = ()) -> Job:

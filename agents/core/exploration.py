@@ -15,11 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ratchet.core.errors import UserError, did_you_mean
-from ratchet.core.plugins import is_path, load_plugin
+from ratchet.core.plugins import Plugin, is_path, load_plugin
 from ratchet.core.records import Passage, Question
+from ratchet.inference.schemas import SchemaRefused, check_schema
 from ratchet.retrieval.names import names_in
 
 Schema = dict[str, Any]
@@ -87,10 +89,13 @@ def narrowed(schema: Schema, allowed: Mapping[str, Sequence[Any]]) -> Schema | N
     """A JSON schema in which every field of these names has one of these values; alternatives that cannot are left out.
 
     A list's items are narrowed alike. With the value `...` alternatives without the field are left out where others
-    have it. Fields that the schema has not are ignored. None where no action is left.
+    have it. Fields that the schema has not are ignored. None where no action is left, or every one is.
     """
     definitions = schema.get("$defs", {})
-    made = _narrowed({key: part for key, part in schema.items() if key != "$defs"}, allowed, definitions)
+    whole = {key: part for key, part in schema.items() if key != "$defs"}
+    made = _narrowed(whole, allowed, definitions)
+    if made == _narrowed(whole, {}, definitions):
+        return None
     return {**made, "$defs": definitions} if made is not None and '"$ref"' in json.dumps(made) else made
 
 
@@ -192,12 +197,23 @@ def load_rules(names: Sequence[str], key: str = "sampling.explore.rules") -> tup
     for name in names:
         if is_path(name):
             plugin = load_plugin("explore", name, ("narrow",), key)
-            rules.append(Rule(plugin.label, plugin.module.narrow, needs_fields=False))
+            rules.append(Rule(plugin.label, partial(_narrowed_outside, plugin), needs_fields=False))
         elif name in RULES:
             rules.append(Rule(name, RULES[name]))
         else:
             raise UserError(f"{key}: there is no rule {name!r}{did_you_mean(name, RULES)}")
     return tuple(rules)
+
+
+def _narrowed_outside(plugin: Plugin, point: ChoicePoint) -> Schema | None:
+    with plugin.errors(f"narrow failed on the question {point.question.id!r}"):
+        schema: Schema | None = plugin.module.narrow(point)
+        try:
+            if schema is not None:
+                check_schema(schema, grammar=True)
+        except SchemaRefused as error:
+            raise ValueError(f"it gave a schema that cannot be used: {error}") from error
+        return schema
 
 
 def explored(rules: Sequence[Rule], point: ChoicePoint) -> Schema | None:
@@ -211,4 +227,4 @@ def explored(rules: Sequence[Rule], point: ChoicePoint) -> Schema | None:
 
 def gold_query(gold: Passage) -> str:
     """The query by which a gold document is looked for: its title, or its first words."""
-    return gold.title or " ".join(gold.text.split()[:8])
+    return " ".join(gold.title.split() or gold.text.split()[:8])

@@ -11,13 +11,21 @@ import pytest
 
 from ratchet.agents.core.system import load_system
 from ratchet.agents.core.task import Job
-from ratchet.core.config import SamplingConfig, SelectConfig, SystemConfig, TeacherConfig
+from ratchet.core.config import RoleConfig, SamplingConfig, SelectConfig, SystemConfig, TeacherConfig
 from ratchet.core.errors import UserError
-from ratchet.core.records import Question, Score, Trajectory
+from ratchet.core.records import Question, Score, ToolCall, Trajectory
 from ratchet.rewards.builtin.useful_searches import useful_searches
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import selection_lines
-from ratchet.sampling.pool import Pass, plan_curriculum, plan_jobs, run_episode, with_exploration, with_teacher
+from ratchet.sampling.pool import (
+    Pass,
+    check_led,
+    plan_curriculum,
+    plan_jobs,
+    run_episode,
+    with_exploration,
+    with_teacher,
+)
 from ratchet.sampling.store import Trajectories
 from ratchet.training.rows import build_rows
 from tests.helpers.playing import SETTING, Shelf, engine, passage, say
@@ -52,7 +60,7 @@ def planned(**changes: Any) -> tuple[Pass, list[Job]]:
         SYSTEM.config, SETTING, [QUESTION], 4, Path("x"), explore=sampling.explore, curriculum=sampling.curriculum
     )
     jobs = plan_jobs([QUESTION], 4, 0, SYSTEM.identity, SETTING, {"coordinator": "m"}, "i")
-    return one, with_exploration(jobs, one, SYSTEM)
+    return one, with_exploration(jobs, one)
 
 
 def play(job: Job) -> Trajectory:
@@ -73,7 +81,7 @@ def test_only_the_last_samples_explore_and_only_their_keys_change() -> None:
     with pytest.raises(ValueError, match=r"explore\.samples: 5 of 4 samples"):
         SamplingConfig.model_validate({"samples": 4, "explore": {"samples": 5}})
     with pytest.raises(UserError, match="does not know the actions of no_retrieval"):
-        with_exploration(free, planned(explore={"samples": 1})[0], load_system(SystemConfig(name="no_retrieval")))
+        check_led(planned(explore={"samples": 1})[0], load_system(SystemConfig(name="no_retrieval")), SHELF)
 
 
 def test_a_teacher_plays_the_first_samples_which_may_explore_too() -> None:
@@ -91,15 +99,49 @@ def test_a_curriculum_adds_a_sample_for_each_of_its_rules(tmp_path: Path) -> Non
     one, jobs = planned(
         curriculum={"searcher": "gold_searches", "coordinator": "gold_searches", "answerer": "gold_documents"}
     )
-    searching, reading = plan_curriculum(jobs, one, SYSTEM, index)
+    searching, reading = plan_curriculum(jobs, one, index)
     assert (searching.learners, reading.learners) == (("searcher", "coordinator"), ("answerer",))
     assert (searching.sample, reading.sample) == (4, 5) and len({searching.key, reading.key, jobs[0].key}) == 3
     assert [gold.title for gold in searching.gold] == ["Oarabel", "Wilka Brandeleck"]
     with pytest.raises(UserError, match=r"curriculum\.reader: mrag has no such role"):
-        plan_curriculum(jobs, planned(curriculum={"reader": "gold_documents"})[0], SYSTEM, index)
+        check_led(planned(curriculum={"reader": "gold_documents"})[0], SYSTEM, index)
+    frozen = load_system(SYSTEM.config.model_copy(update={"roles": {"answerer": RoleConfig(trainable=False)}}))
+    with pytest.raises(UserError, match=r"curriculum\.answerer: this role is not trained"):
+        check_led(one, frozen, index)
+    with pytest.raises(UserError, match="in an index on this machine"):
+        check_led(one, SYSTEM, SHELF)
     unknown = [replace(job, question=QUESTION.model_copy(update={"gold_ids": ("other",)})) for job in jobs]
     with pytest.raises(UserError, match="no training question has gold_ids of documents in the index"):
-        plan_curriculum(unknown, one, SYSTEM, index)
+        plan_curriculum(unknown, one, index)
+
+
+def test_actions_that_are_calls_of_tools_cannot_be_narrowed(tmp_path: Path) -> None:
+    rule = tmp_path / "rule.py"
+    rule.write_text("def narrow(point):\n    return None\n")
+    native = load_system(SystemConfig(name="mermaid", settings={"actions": "native"}))
+    for changes in ({"explore": {"samples": 1, "rules": [str(rule)]}}, {"curriculum": {"executor": "gold_searches"}}):
+        with pytest.raises(UserError, match="rules narrow actions in JSON"):
+            check_led(planned(**changes)[0], native, SHELF)
+
+
+def test_a_rule_that_leaves_an_action_as_it_is_leaves_its_decoding_free() -> None:
+    """Where malformed actions are asked for again, only those that a rule narrows are constrained."""
+    system = load_system(SYSTEM.config.model_copy(update={"malformed": "reask"}))
+    agent = engine(REPLIES)
+    job = planned(explore={"samples": 1})[1][3]
+    assert asyncio.run(run_episode(job, system, {"agent": agent}, SHELF, SETTING)).status == "finished"
+    constrained = [call.params.schema is not None for call in agent.calls]
+    assert constrained == [True, True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "body", ["raise KeyError('gold')", "return 'no schema'", "return {'type': 'strin'}", "return {'enum': [{1}]}"]
+)
+def test_an_error_in_a_rule_names_its_file(tmp_path: Path, body: str) -> None:
+    rule = tmp_path / "rule.py"
+    rule.write_text(f"def narrow(point):\n    {body}\n")
+    with pytest.raises(UserError, match=rf"{rule}: narrow failed on the question 'q'"):
+        play(planned(explore={"samples": 1, "rules": [str(rule)]})[1][3])
 
 
 def test_a_narrowed_action_is_asked_for_with_the_narrowed_schema_and_recorded_as_any_other() -> None:
@@ -145,6 +187,9 @@ def test_samples_of_the_curriculum_are_selected_apart() -> None:
     assert selection.kept == ("a", "s"), "the searcher found both documents, whatever was answered"
     missed = Question(**{**QUESTION.model_dump(), "gold_ids": ("d1", "d3")})
     assert select([missed], found, scores, {"f1": 1.0}, SelectConfig(min_reward=0.5)).kept == ("a",)
+    strict = SelectConfig(min_reward=0.5, drop_all_equal=True, difficulty="failure_rate")
+    alone = select([QUESTION], found, scores, {"f1": 1.0}, strict).curriculum
+    assert {(choice.kept, choice.weight) for choice in alone} == {(("s",), 1.0), (("a",), 1.0)}
     counted = selection_lines(selection, found.outlines.values())[-1]
     assert "free: 1 sampled, 0 above 0.5, 0 kept; curriculum of searcher: 1 sampled, 1 above 0.5, 1 kept" in counted
 
@@ -187,3 +232,8 @@ def test_a_search_is_useful_where_it_finds_something_needed_that_none_had_found(
     assert useful_searches(by_answer, trajectory, inputs)[0] == pytest.approx(2 / 3)  # the second brought the answer
     assert useful_searches(QUESTION.model_copy(update={"gold_ids": ("d9",)}), trajectory, inputs)[0] == 0.0
     assert useful_searches(QUESTION, trajectory.model_copy(update={"events": ()}), inputs)[0] == 0.0
+    called = [
+        ToolCall(role="executor", source="i", tool="search", arguments={}, passages=search.passages, at=0, seconds=0)
+        for search in trajectory.searches
+    ]
+    assert useful_searches(QUESTION, trajectory.model_copy(update={"events": tuple(called)}), inputs) == (1.0, "")
