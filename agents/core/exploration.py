@@ -88,8 +88,9 @@ class Rule:
 def narrowed(schema: Schema, allowed: Mapping[str, Sequence[Any]]) -> Schema | None:
     """A JSON schema in which every field of these names has one of these values; alternatives that cannot are left out.
 
-    A list's items are narrowed alike. With the value `...` alternatives without the field are left out where others
-    have it. Fields that the schema has not are ignored. None where no action is left, or every one is.
+    These fields must be there. A list's items are narrowed alike. With the value `...` alternatives without the field
+    are left out where others have it. Fields that the schema has not are ignored. None where no action is left, or
+    every one is.
     """
     definitions = schema.get("$defs", {})
     whole = {key: part for key, part in schema.items() if key != "$defs"}
@@ -125,7 +126,11 @@ def _narrowed(part: Any, allowed: Mapping[str, Sequence[Any]], definitions: Mapp
         if fit is None:
             return None
         properties[name] = fit
-    return {**made, "properties": properties} if properties else made
+    if not properties:
+        return made
+    narrow = [name for name in properties if ... not in allowed.get(name, (...,))]
+    required = list(dict.fromkeys([*part.get("required", ()), *narrow]))
+    return {**made, "properties": properties} | ({"required": required} if required else {})
 
 
 def _reference(part: Mapping[str, Any]) -> str:

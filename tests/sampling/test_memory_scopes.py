@@ -126,6 +126,18 @@ def test_a_round_begins_with_an_empty_memory_and_its_parts_share_it(
     assert sampled(config_path, monkeypatch, 2) == FRESH
 
 
+def test_a_round_whose_rule_is_changed_begins_with_an_empty_memory(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = config_path.parent / "rule.py"
+    config = yaml.safe_load(config_path.read_text())
+    config["sampling"]["explore"] = {"samples": 1, "rules": [str(rule)]}
+    config_path.write_text(yaml.safe_dump(config))
+    for made in ("None", "dict(point.schema)"):
+        rule.write_text(f"def narrow(point):\n    return {made}\n")
+        assert sampled(config_path, monkeypatch, 1) == FRESH
+
+
 def in_sequence(path: Path, **changes: Any) -> Path:
     """The config with claims in sequence and room for many at once; the first claim takes the longest."""
     rules = [{"prompt": "has a harbour", "delay": 0.3, **STEPS[0]}, *STEPS]

@@ -66,6 +66,10 @@ def test_a_narrowed_schema_allows_a_part_of_what_the_schema_allows() -> None:
     lists = narrowed(schema, {"relevance": [True]})
     assert allows(lists, relevance=[True, True], end_search=True)
     assert not allows(lists, relevance=[True, False], end_search=True)
+    optional = narrowed(
+        {"type": "object", "properties": {"query": {"type": "string"}, "k": {"type": "integer"}}}, {"query": ["Pim"]}
+    )
+    assert allows(optional, query="Pim") and not allows(optional, k=1), "it cannot leave the query out"
 
 
 @pytest.mark.parametrize("style", [Paper, Brief])
