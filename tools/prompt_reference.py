@@ -42,9 +42,8 @@ Edit them, delete the files that stay as they are, and name the folder in the co
 system: {name: mrag, prompts: prompts/demo}
 ```
 
-Baselines and the systems of a sweep have the key as well (`--system evaluation.baselines.NAME`). Agents that others
-released run with their prompts: `ratchet evaluate --config X --adapter FOLDER --set system.prompts=prompts/theirs`. An
-unknown file, an unknown variable and a missing one are errors. A change of a prompt samples again.
+Baselines and the systems of a sweep have the key as well (`--system evaluation.baselines.NAME`). An unknown file, an
+unknown variable and a missing one are errors. A change of a prompt samples again.
 
 ## How a file is written
 
