@@ -89,7 +89,7 @@ def select(
 def select_at_random(selection: Selection, trajectories: Iterable[Ended], seed: int) -> Selection:
     """A control for a selection: of every question as many trajectories as it kept, chosen at random, whatever their
     reward, from those that ended as its rule asks for and have an answer. The choice depends on the seed and not on the
-    order of `trajectories`."""
+    order of `trajectories`. What is kept of a curriculum stays: it has one sample of a question."""
     keep_status = SelectConfig.model_validate(selection.rule).keep_status
     pool: dict[str, set[str]] = {}
     for trajectory in trajectories:

@@ -123,6 +123,7 @@ class Config(Section):
         self._check_question_sets()
         self._check_rounds()
         self._check_controls()
+        self._check_curriculum()
         return self
 
     def _check_models(self) -> None:
@@ -182,6 +183,13 @@ class Config(Section):
     def _check_controls(self) -> None:
         if (names := self.evaluation.trained_controls) and (problem := self.why_no_trained_control()):
             raise ValueError(f"evaluation.controls: {names[0]} is not possible here: {problem}; remove it")
+
+    def _check_curriculum(self) -> None:
+        if self.sampling.curriculum and self.training.objective in ("weighted", "dpo", "kto"):
+            raise ValueError(
+                f"sampling.curriculum: training.objective={self.training.objective} compares attempts at a question, "
+                "and a curriculum makes one alone: set training.objective to sft, or remove the curriculum"
+            )
 
     def why_no_trained_control(self) -> str:
         """Why no adapter of other data can be compared with the round's; empty where one can."""

@@ -11,7 +11,7 @@ import pytest
 
 from ratchet.agents.core.system import load_system
 from ratchet.agents.core.task import Job
-from ratchet.core.config import RoleConfig, SamplingConfig, SelectConfig, SystemConfig, TeacherConfig
+from ratchet.core.config import Config, RoleConfig, SamplingConfig, SelectConfig, SystemConfig, TeacherConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Score, ToolCall, Trajectory
 from ratchet.rewards.builtin.useful_searches import useful_searches
@@ -28,6 +28,7 @@ from ratchet.sampling.pool import (
 )
 from ratchet.sampling.store import Trajectories
 from ratchet.training.rows import build_rows
+from tests.helpers.configs import config_values
 from tests.helpers.playing import SETTING, Shelf, engine, passage, say
 from tests.helpers.tiny_index import tiny_index
 
@@ -110,6 +111,9 @@ def test_a_curriculum_adds_a_sample_for_each_of_its_rules(tmp_path: Path) -> Non
         check_led(one, frozen, index)
     with pytest.raises(UserError, match="in an index on this machine"):
         check_led(one, SYSTEM, SHELF)
+    learning = {"sampling": {"curriculum": {"answerer": "gold_documents"}}, "training": {"objective": "dpo"}}
+    with pytest.raises(ValueError, match=r"curriculum: training\.objective=dpo compares attempts"):
+        Config.model_validate(config_values(tmp_path, **learning))
     unknown = [replace(job, question=QUESTION.model_copy(update={"gold_ids": ("other",)})) for job in jobs]
     with pytest.raises(UserError, match="no training question has gold_ids of documents in the index"):
         plan_curriculum(unknown, one, index)
