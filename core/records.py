@@ -72,7 +72,7 @@ class Question(Record):
     id: str
     text: str
     form: Literal["question", "claim"] = "question"
-    """A prompt calls the text so."""
+    """The kind of text, which a prompt names."""
     answers: tuple[str, ...] = ()
     """Accepted short answers: any of them is right."""
     reference: str | None = None

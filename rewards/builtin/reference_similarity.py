@@ -35,8 +35,8 @@ OPENING = re.compile(r"\W*(yes\b|no(?=\W*$|\s*[^\w\s]))", re.IGNORECASE)
 """A yes, or a no that does not begin a phrase such as 'no one'."""
 NO_CONTENT = FUNCTION_WORDS | {"a", "the"}
 MIN_LENGTH = 0.1
-"""Least length of a sentence's vector, of length 1, without the question's direction. A sentence with less only repeats
-the question, and its direction would be that of rounding."""
+"""The least length of a sentence's vector, which has length 1, once the question's direction is taken out. A sentence
+with less only repeats the question, and its direction would be that of rounding."""
 
 Vectors = NDArray[np.float32]
 _stemmer = Stemmer.Stemmer("english", 0)

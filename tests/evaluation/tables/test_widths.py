@@ -9,6 +9,7 @@ import pytest
 
 from ratchet.core.records import Question, Trajectory
 from ratchet.evaluation.comparisons import best_baseline
+from ratchet.evaluation.formats import format_number
 from ratchet.evaluation.headline import verdict
 from ratchet.evaluation.measures.estimates import Estimate
 from ratchet.evaluation.measures.measures import DERIVED, FORMS, OTHERS
@@ -128,6 +129,10 @@ def test_means_are_those_of_the_questions_that_a_difference_is_of(monkeypatch: p
     print_measures(results, out)
     [row] = [line for line in out.getvalue().splitlines() if line.startswith("Accuracy lenient")]
     assert row.split()[2:6] == ["(4)", "1.000", "0.750", "-0.250"], "over all ten the trained arm has 0.8"
+
+
+def test_a_rounded_zero_has_no_minus_sign() -> None:
+    assert (format_number(-0.0004, 3), format_number(-0.25, 2, sign=True)) == ("0.000", "-0.25")
 
 
 def test_a_comparison_has_one_p_value(monkeypatch: pytest.MonkeyPatch) -> None:
