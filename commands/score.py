@@ -63,7 +63,7 @@ def score(config: Config, options: argparse.Namespace) -> None:
         judge = config.models.get(config.rewards.judge)
         made_by = f"{judge.served_name or judge.path}, {config.rewards.runs} runs" if judge else ""
         console = wide_console(NARROW)
-        chosen = selection_lines(selection, trajectories.outlines.values())
+        chosen = selection_lines(selection)
         for line in (*scores_lines(names, scores, made_by), *chosen):
             console.print(line, markup=False)
         console.print(str(round_folder.selection), soft_wrap=True, markup=False)

@@ -472,6 +472,9 @@ class Selection(Record):
     """One choice for each question, among its own samples."""
     curriculum: tuple[QuestionChoice, ...] = ()
     """One choice for each question that has a sample of the curriculum (`sampling.curriculum`)."""
+    origins: dict[str, tuple[int, int, int]] = {}
+    """By how trajectories were sampled (free, exploring, taught, curriculum), the numbers of all, those with a reward
+    above `min_reward`, and of the kept ones."""
 
     @property
     def choices(self) -> tuple[QuestionChoice, ...]:

@@ -36,6 +36,7 @@ from ratchet.report.records import Tally
 from ratchet.report.rounds import rounds_view, tone_of
 from ratchet.report.terms import count_outcomes, measure_term, term
 from ratchet.report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
+from ratchet.rewards.summary import origin_lines
 
 HERE = Path(__file__).parent
 SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
@@ -84,6 +85,7 @@ def render_page(config: Config, gathered: Gathered, view: View, state: Mapping[s
         statuses=STATUSES,
         errors=_errors(gathered.tallies),
         selection=selection,
+        origins="; ".join(origin_lines(selection)) if selection else "",
         kept_questions=sum(bool(choice.kept) for choice in selection.questions) if selection else 0,
         choices_shown=MAX_CHOICES,
         sections=view.index["sections"],

@@ -79,11 +79,28 @@ def select(
     if rule.balance_searches:
         choices = _balanced(choices, trajectories)
     return Selection(
+        origins=_origins(choices, trajectories.outlines.values(), rule),
         weights=dict(weights),
         rule=rule.model_dump(mode="json"),
         questions=tuple(choice for choice in choices if not choice.learners),
         curriculum=tuple(choice for choice in choices if choice.learners),
     )
+
+
+def _origins(
+    choices: Sequence[QuestionChoice], trajectories: Iterable[Outline], rule: SelectConfig
+) -> dict[str, tuple[int, int, int]]:
+    """Counts of all, good and kept trajectories by how they were sampled."""
+    kept = {key for choice in choices for key in choice.kept}
+    rewards = {key: value or 0.0 for choice in choices for key, value in choice.rewards.items()}
+    counts: dict[str, tuple[int, int, int]] = {}
+    for one in trajectories:
+        origin = f"taught by {one.teacher}" if one.teacher else "exploring" if one.explored else "free"
+        origin = f"curriculum of {', '.join(one.learners)}" if one.learners else origin
+        sampled, good, chosen = counts.get(origin, (0, 0, 0))
+        is_good = rewards.get(one.key, 0.0) > (rule.min_reward or 0.0) + TIE
+        counts[origin] = sampled + 1, good + is_good, chosen + (one.key in kept)
+    return counts
 
 
 def select_at_random(selection: Selection, trajectories: Iterable[Ended], seed: int) -> Selection:
@@ -105,7 +122,9 @@ def select_at_random(selection: Selection, trajectories: Iterable[Ended], seed: 
         return choice.model_copy(update={"kept": kept, "candidates": (), "reason": reason})
 
     rule = {"control": "random", "seed": seed, "keep_status": list(keep_status)}
-    return selection.model_copy(update={"rule": rule, "questions": tuple(map(chosen, selection.questions))})
+    return selection.model_copy(
+        update={"rule": rule, "origins": {}, "questions": tuple(map(chosen, selection.questions))}
+    )
 
 
 def check_weights(weights: Weights) -> None:

@@ -13,8 +13,7 @@ from ratchet.core.config import SelectConfig
 from ratchet.core.records import Cause, Score, Selection
 from ratchet.rewards.judge import cut_off
 from ratchet.rewards.reward import Ended, load_reward
-from ratchet.rewards.selection import TIE, cause_text
-from ratchet.sampling.store import Outline
+from ratchet.rewards.selection import cause_text
 
 
 def mean_reward(selection: Selection) -> float | None:
@@ -79,7 +78,7 @@ def _unparsed(scores: Sequence[Score]) -> str:
     return f"{sum(score.unparsed for score in scores)}" + (f" ({', '.join(told)})" if told else "")
 
 
-def selection_lines(selection: Selection, trajectories: Iterable[Outline]) -> list[str]:
+def selection_lines(selection: Selection) -> list[str]:
     """The rewards of a selection, the questions kept and dropped, and its samples by how they were sampled."""
     rows = dict(_rows(selection))
     dropped = "; ".join(f"{count}: {_because(cause, selection)}" for cause, count in _dropped(selection))
@@ -87,7 +86,7 @@ def selection_lines(selection: Selection, trajectories: Iterable[Outline]) -> li
         f"mean reward {rows['mean reward']}, best of n {rows['best of n']}, kept {rows['mean reward of the kept']} "
         f"({_weights_text(selection)})",
         f"questions kept {rows['questions kept']}" + (f", dropped {dropped}" if dropped else ""),
-        "; ".join(_origins(selection, trajectories)),
+        "; ".join(origin_lines(selection)),
     ]
 
 
@@ -109,19 +108,13 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
     ]
 
 
-def _origins(selection: Selection, trajectories: Iterable[Outline]) -> list[str]:
-    """Counts of all, good and kept trajectories by how they were sampled."""
-    rule, kept = SelectConfig.model_validate(selection.rule), set(selection.kept)
-    rewards = {key: value or 0.0 for choice in selection.choices for key, value in choice.rewards.items()}
-    sampled, right, chosen = Counter[str](), Counter[str](), Counter[str]()
-    for one in trajectories:
-        origin = f"taught by {one.teacher}" if one.teacher else "exploring" if one.explored else "free"
-        origin = f"curriculum of {', '.join(one.learners)}" if one.learners else origin
-        sampled[origin] += 1
-        right[origin] += rewards.get(one.key, 0.0) > (rule.min_reward or 0.0) + TIE
-        chosen[origin] += one.key in kept
-    above = f"above {rule.min_reward or 0:g}"
-    return [f"{name}: {sampled[name]} sampled, {right[name]} {above}, {chosen[name]} kept" for name in sampled]
+def origin_lines(selection: Selection) -> list[str]:
+    """How many trajectories are there, are good and were kept, by how they were sampled."""
+    above = f"above {selection.rule.get('min_reward') or 0:g}"
+    return [
+        f"{name}: {sampled} sampled, {good} {above}, {kept} kept"
+        for name, (sampled, good, kept) in selection.origins.items()
+    ]
 
 
 def whatif_table(now: Selection, then: Selection) -> Table:

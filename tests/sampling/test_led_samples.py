@@ -194,7 +194,7 @@ def test_samples_of_the_curriculum_are_selected_apart() -> None:
     strict = SelectConfig(min_reward=0.5, drop_all_equal=True, difficulty="failure_rate")
     alone = select([QUESTION], found, scores, {"f1": 1.0}, strict).curriculum
     assert {(choice.kept, choice.weight) for choice in alone} == {(("s",), 1.0), (("a",), 1.0)}
-    counted = selection_lines(selection, found.outlines.values())[-1]
+    counted = selection_lines(selection)[-1]
     assert "free: 1 sampled, 0 above 0.5, 0 kept; curriculum of searcher: 1 sampled, 1 above 0.5, 1 kept" in counted
 
 
