@@ -150,6 +150,8 @@ class Dialogue:
         self.rows = [Row()]
         self.turns: list[ChatTurn] = []
         self.foreign_turns = 0
+        self.offered_tools = tools is not None
+        """Whether tools may be called in it, which a program may offer as it goes on."""
         self._shown = 0
         self._closed = False
         self._started: tuple[int, ...] = ()
@@ -207,7 +209,7 @@ class Dialogue:
 
     def extend(self, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]]) -> None:
         """Append what a program says, which opens the assistant's turn. UserError where the template refuses it."""
-        self.tools = tools or self.tools
+        self.offered_tools = self.offered_tools or bool(tools)
         self._say(*turns, tools=tools)
         self.foreign_turns += sum(turn.role == "assistant" for turn in turns)
 

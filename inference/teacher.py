@@ -27,7 +27,7 @@ async def ask_teacher(teacher: Engine, dialogue: Dialogue, params: SamplingParam
     reasons = {
         "continues an answer token by token": not whole_reply,
         "needs log-probabilities of tokens": params.logprobs,
-        "calls tools in the form of its template": dialogue.tools is not None,
+        "calls tools in the form of its template": dialogue.offered_tools,
         "begins its replies with a thought": bool(chat.reply_opening) and chat.thinking is None,
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):

@@ -185,7 +185,7 @@ class Config(Section):
             raise ValueError(f"evaluation.controls: {names[0]} is not possible here: {problem}; remove it")
 
     def _check_curriculum(self) -> None:
-        if self.sampling.curriculum and self.training.objective in ("weighted", "dpo", "kto"):
+        if self.sampling.curriculum and self.training.compares_attempts:
             raise ValueError(
                 f"sampling.curriculum: training.objective={self.training.objective} compares attempts at a question, "
                 "and a curriculum makes one alone: set training.objective to sft, or remove the curriculum"

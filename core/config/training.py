@@ -142,6 +142,11 @@ class TrainingConfig(Section):
             return {"dev_fraction": 0.0, **data}
         return data
 
+    @property
+    def compares_attempts(self) -> bool:
+        """Whether the built-in objective learns from differences between attempts at a question."""
+        return self.objective in ("weighted", "dpo", "kto")
+
     @model_validator(mode="after")
     def _four_bit_needs_unsloth(self) -> TrainingConfig:
         if self.four_bit and self.backend != "unsloth":

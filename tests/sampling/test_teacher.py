@@ -105,7 +105,7 @@ def test_what_text_cannot_do_is_refused(needed: str) -> None:
     async def solve(tools: Tools) -> Answer:
         talk = tools.dialogue("one")
         if needed == "calls tools":
-            talk.tools = []
+            talk.offered_tools = True
             await tools.ask(talk, "Where is it?")
         await tools.draft(talk, "Go on.", (), 8, lambda d: len(d.ids))
         return Answer("")
