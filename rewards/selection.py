@@ -116,7 +116,8 @@ def select_at_random(selection: Selection, trajectories: Iterable[Ended], seed: 
     def chosen(choice: QuestionChoice) -> QuestionChoice:
         if not choice.kept:
             return choice
-        drawn = sorted(pool.get(choice.question_id, ()), key=lambda key: content_key("control", seed, key))
+        own = pool.get(choice.question_id, set()) & choice.rewards.keys()  # without those of the curriculum
+        drawn = sorted(own, key=lambda key: content_key("control", seed, key))
         kept = tuple(drawn[: len(choice.kept)])
         reason = f"kept: {len(kept)} of {len(drawn)} well-formed trajectories, chosen at random"
         return choice.model_copy(update={"kept": kept, "candidates": (), "reason": reason})

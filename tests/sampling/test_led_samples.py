@@ -15,7 +15,7 @@ from ratchet.core.config import Config, RoleConfig, SamplingConfig, SelectConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Score, ToolCall, Trajectory
 from ratchet.rewards.builtin.useful_searches import useful_searches
-from ratchet.rewards.selection import select
+from ratchet.rewards.selection import select, select_at_random
 from ratchet.rewards.summary import selection_lines
 from ratchet.sampling.pool import (
     Pass,
@@ -189,6 +189,9 @@ def test_samples_of_the_curriculum_are_selected_apart() -> None:
         ("answerer",): ("a",),
     }
     assert selection.kept == ("a", "s"), "the searcher found both documents, whatever was answered"
+    lenient = select([QUESTION], found, scores, {"f1": 1.0}, SelectConfig())
+    drawn = {select_at_random(lenient, found.outlines.values(), seed).questions[0].kept for seed in range(9)}
+    assert drawn == {("free",)}, "the control draws among the free ones alone"
     missed = Question(**{**QUESTION.model_dump(), "gold_ids": ("d1", "d3")})
     assert select([missed], found, scores, {"f1": 1.0}, SelectConfig(min_reward=0.5)).kept == ("a",)
     strict = SelectConfig(min_reward=0.5, drop_all_equal=True, difficulty="failure_rate")
