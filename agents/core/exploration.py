@@ -176,6 +176,16 @@ def quote_names(point: ChoicePoint) -> Schema | None:
     return narrowed(point.schema, dict.fromkeys(point.fields.queries, names[:MAX_NAMES])) if names else None
 
 
+def quote_question(point: ChoicePoint) -> Schema | None:
+    """The system searches, and its first query is the question as it stands."""
+    assert point.fields is not None
+    if point.searches:
+        return None
+    searching = narrowed(point.schema, {name: [value] for name, value in point.fields.go_on.items()})
+    asked = narrowed(searching or point.schema, {name: [point.question.text] for name in point.fields.queries})
+    return asked or searching
+
+
 def gold_documents(point: ChoicePoint) -> Schema | None:
     """The search finds the gold documents, one after the other and each by its title, keeps what it finds, and ends."""
     assert point.fields is not None
@@ -189,7 +199,7 @@ def gold_documents(point: ChoicePoint) -> Schema | None:
     return narrowed(point.schema, wanted | {name: [value] for name, value in point.fields.keep.items()})
 
 
-RULES = {rule.__name__: rule for rule in (search_again, quote_names)}
+RULES = {rule.__name__: rule for rule in (search_again, quote_names, quote_question)}
 """By the name that `sampling.explore.rules` has."""
 GOLD_SEARCHES = "gold_searches"
 CURRICULUM = {name: Rule(name, gold_documents) for name in ("gold_documents", GOLD_SEARCHES)}

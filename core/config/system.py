@@ -72,7 +72,8 @@ class ExploreConfig(Section):
     """How many of a question's `samples`, the last ones, explore."""
     rules: tuple[PluginName, ...] = ("search_again", "quote_names")
     """Rules that hold at once: `search_again` (the system searches, and searches once more), `quote_names` (queries are
-    names from the question and from what was found), or a file of your own with `narrow(point)`."""
+    names from the question and from what was found), `quote_question` (the first query is the question), or a file of
+    your own with `narrow(point)`."""
 
 
 class TeacherConfig(Section):

@@ -98,6 +98,19 @@ def test_queries_are_names_of_the_question_and_then_of_what_was_found() -> None:
     assert choose("quote_names", point(query, question=Question(id="q", text="谁建造了港口？"))) is None
 
 
+def test_the_first_query_is_the_question_and_later_ones_are_free() -> None:
+    schema = brief_action(("searcher", "answerer"), explanations=False)
+    assert allows(choose("quote_question", point(schema)), agent="searcher")
+    assert not allows(choose("quote_question", point(schema)), agent="answerer")
+    decision: dict[str, Any] = {"schema": fire_schema(FEVER, last=False), "fields": FIRE.searches}
+    first = choose("quote_question", point(**decision))
+    assert allows(first, reasoning="", search_query=QUESTION.text)
+    assert not allows(first, reasoning="", search_query="Oarabel")
+    assert not allows(first, reasoning="", final_answer="SUPPORTS")
+    later = point(decision["schema"], search(QUESTION.text, FERRY), fields=FIRE.searches)
+    assert choose("quote_question", later) is None
+
+
 def test_a_curriculum_finds_the_gold_documents_by_their_titles_and_then_stops() -> None:
     gold: dict[str, Any] = {"gold": (FERRY, PERSON)}
     review = brief_review(1, last=False)
