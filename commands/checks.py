@@ -85,7 +85,9 @@ def check_clients(config: Config) -> None:
     models = config.models.values()
     urls = [url for model in models for url in ((model.url,) if isinstance(model.url, str) else model.url or ())]
     urls += [source.url for source in config.sources.values() if isinstance(source, McpConfig)]
-    urls += [config.embedder.url or "", "" if is_missing(config.index) else config.index.url or ""]
+    urls.append(config.embedder.url or "")
+    for index in () if is_missing(config.index) else (config.index, *config.index.parts.values()):
+        urls += [one.url or "" for one in (index, index.encoder, index.rerank) if one is not None]
     searches = any(isinstance(source, SourceConfig) and source.mode == "live" for source in config.sources.values())
     asks_hub = any(one.engine in ("local", "vllm") and not Path(one.path).is_dir() for one in models)
     if searches or any(url and not is_local(url) for url in urls) or (asks_hub and not is_offline()):
@@ -94,12 +96,15 @@ def check_clients(config: Config) -> None:
 
 def check_index_extras(index: IndexConfig) -> None:
     """Check the packages for building or opening an index."""
-    if is_missing(index) or index.url is not None:
+    if is_missing(index):
         return
-    if index.engine != "ratchet":
-        need_extra(index.engine, f"index.engine: {index.engine}")
-    if index.kind == "dense":
-        need_extra("dense", "index.kind: dense")
+    for part in index.built.values():
+        if part.engine != "ratchet":
+            need_extra(part.engine, f"index.engine: {part.engine}")
+        if part.kind == "dense":
+            need_extra("dense", "index.kind: dense")
+    if any(one.rerank is not None and one.rerank.url is None for one in (index, *index.parts.values())):
+        need_extra("dense", "index.rerank without a url")
 
 
 def check_system_extras(config: Config) -> None:

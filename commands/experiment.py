@@ -63,7 +63,7 @@ class Experiment:
         """The best `k` passages of the index for a query."""
         with self._lock:
             if self._index is None:
-                from ratchet.retrieval.loader import open_index
+                from ratchet.retrieval.opening import open_index
 
                 self._index = open_index(self.config.index)
         return self._index.search(query, k)

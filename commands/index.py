@@ -6,6 +6,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ratchet.commands.checks import check_index_extras
@@ -19,7 +20,9 @@ from ratchet.index_build.content import open_content_factory
 from ratchet.retrieval.layout import IndexSettings, Manifest, ShardManifest, read_manifest, read_shards, verify
 from ratchet.retrieval.loader import MILVUS_LITE
 
-OTHER_MACHINE = "index.url is set: the index is another machine's; build it there, from a config with index.path"
+OTHER_MACHINE = (
+    "index.url or index.source is set: the index is another machine's; build it there, from a config with index.path"
+)
 
 
 def build(config: Config, options: argparse.Namespace) -> None:
@@ -30,15 +33,21 @@ def build(config: Config, options: argparse.Namespace) -> None:
 
 def _build(config: Config, options: argparse.Namespace) -> None:
     index = config.index
-    if index.url is not None:
+    if not index.built:
         raise UserError(OTHER_MACHINE)
     check_index_extras(index)
-    contents = open_content_factory(index)
-    tokenizer, name = chunk_tokenizer_of(index, config.models.get("agent"), contents.limit)
-    warn_of_smaller_chunks(index, contents.limit)
-    began = time.monotonic()
-    manifest, built = build_index(index, tokenizer, name, workers=options.workers, job=options.job, contents=contents)
-    _report(index, manifest, built, time.monotonic() - began)
+    parts = [(part, open_content_factory(part)) for part in index.built.values()]
+    # The parts of a fused index have the same chunks: those that the encoder which reads the least reads whole.
+    limits = (contents.limit for _, contents in parts if contents.limit and contents.limit.tokens)
+    limit = min(limits, key=lambda limit: limit.tokens or 0, default=parts[0][1].limit)
+    tokenizer, name = chunk_tokenizer_of(index, config.models.get("agent"), limit)
+    warn_of_smaller_chunks(index, limit)
+    for part, contents in parts:
+        began = time.monotonic()
+        contents = replace(contents, limit=limit)
+        jobs = {"workers": options.workers, "job": options.job}
+        manifest, built = build_index(part, tokenizer, name, contents=contents, **jobs)
+        _report(part, manifest, built, time.monotonic() - began)
 
 
 def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds: float) -> None:

@@ -7,20 +7,23 @@ import math
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from itertools import zip_longest
 from typing import TextIO
 
-from ratchet.core.config import Config, SplitConfig
+from ratchet.core.config import Config, EncoderConfig, SplitConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.arms import split_of
 from ratchet.inference.serving.memory import CARDS, card_asked
 from ratchet.inference.serving.specs import GB
+from ratchet.retrieval.footprint import dense_needs, encoder_shape
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.plan import (
     INSTRUCTION_TOKENS,
     ITEMS,
     NEW_TOKENS,
+    REFERENCE_PARAMETERS,
     SHOWN_TOKENS,
     MemoryRow,
     NumQuestions,
@@ -29,6 +32,7 @@ from ratchet.rounds.plan import (
     Tokens,
     cost,
     count,
+    index_size,
     measured_rate,
     memory_table,
     model_uses,
@@ -38,6 +42,12 @@ from ratchet.rounds.plan import (
 )
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stages import ExperimentRun
+
+COMPARED = (("Flat", ""), ("HNSW32", ""), ("IVF4096,PQ64", "nprobe=64"))
+"""Strings of `index.faiss`, with search parameters, that are planned beside the config's."""
+READ_PER_SECOND = 1e10
+"""Bytes of vectors or codes that one core compares with a query in a second: faiss-cpu 1.15 took 2.0e10 of `Flat` and
+1.1e10 of `HNSW32` on 77 MB of vectors (one core, AVX-512, 28 November 2026), and main memory gives about 1e10."""
 
 
 def plan(config: Config, options: argparse.Namespace) -> None:
@@ -60,6 +70,7 @@ def plan(config: Config, options: argparse.Namespace) -> None:
     stages = plan_stages(experiment, use, questions)
     where = f"{config.run} on {options.gpus} GPU{'s' * (options.gpus > 1)} of {card.gb:g} GB"
     print_memory(memory_table(config, card.gb * GB, options.gpus, model_uses(config), options.documents), where)
+    print_dense(config, options.documents, rate)
     _print_stages(stages, entries, costs, rate)
     for line in (*_how_counted(stages, use, config.index.chunk_tokens), _rate_line(rate, source)):
         # In a terminal lines are broken between words; in a file or pipe they are as long as they are.
@@ -75,6 +86,38 @@ def print_memory(rows: Sequence[MemoryRow], where: str, out: TextIO | None = Non
         sizes = (row.weights, row.adapter, row.working, row.overhead, row.total)
         table.add_row(row.part, *(f"{size / GB:.1f}" if size else "" for size in sizes), row.limit)
     print_table(table, out, wraps=True)
+
+
+def print_dense(config: Config, documents: int | None, rate: float | None) -> None:
+    """Print what the dense indexes of a config need, by `index.faiss`: nothing where faiss is not installed, or the
+    number of documents or the encoder is not known."""
+    parts = {} if is_missing(config.index) else config.index.built
+    for name, part in parts.items():
+        if (part.kind, part.engine) != ("dense", "ratchet") or find_spec("faiss") is None:
+            continue
+        chunks, number = index_size(part, documents)
+        encoder = part.encoder or EncoderConfig()
+        shape, parameters = encoder_shape(encoder)
+        if not chunks or shape is None:
+            continue
+        shards = math.ceil(number / part.shard_documents)
+        tokens = min(part.chunk_tokens, encoder.max_length or part.chunk_tokens)
+        key = f"index.parts.{name}" if name else "index"
+        title = f"{key}: {chunks:,} vectors of {shape.hidden_size} numbers, {shards} shard{'s' * (shards > 1)}"
+        table = new_table(title, ["index.faiss"], ["GB of main memory", "GB read a query", "ms a query on one core"])
+        own = part.faiss, part.faiss_search
+        for factory, search in dict.fromkeys((own, *COMPARED)):
+            need = dense_needs(shape.hidden_size, chunks, shards, factory, search)
+            milliseconds = need.read / READ_PER_SECOND * 1000
+            shown = f"{milliseconds:,.0f}" if milliseconds >= 10 else f"{milliseconds:.2g}"
+            asked = f"{factory} {search}".strip()
+            table.add_row(asked, f"{need.size / GB:,.1f}", f"{need.read / GB:.3g}", shown)
+        print_table(table)
+        hours = _planned(chunks * tokens * parameters / REFERENCE_PARAMETERS, rate) or "?"
+        print(
+            f"encoding: {hours} GPU hours at most ({tokens:,.0f} tokens a chunk, {parameters / 1e6:,.0f} million "
+            "parameters, in bfloat16)"
+        )
 
 
 def _print_stages(

@@ -9,7 +9,7 @@ from ratchet.core.config import Config
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import Passage
 from ratchet.core.text import plain_line
-from ratchet.retrieval.loader import open_index
+from ratchet.retrieval.opening import open_index
 from ratchet.retrieval.retriever import SourceError
 
 SHOWN_CHARACTERS = 600
@@ -18,6 +18,8 @@ SHOWN_CHARACTERS = 600
 def show(rank: int, passage: Passage) -> str:
     """Format one passage for the terminal."""
     head = f"{rank:>3}  {passage.score:.3f}  {plain_line(passage.id)}  {plain_line(passage.title)}".rstrip()
+    if passage.ranks:
+        head += f"  ({', '.join(f'{name} {place.rank}: {place.score:.3f}' for name, place in passage.ranks.items())})"
     text = plain_line(passage.text)
     if len(text) > SHOWN_CHARACTERS:
         text = text[:SHOWN_CHARACTERS] + " ..."

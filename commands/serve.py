@@ -27,7 +27,8 @@ from ratchet.core.installed import need_extra
 from ratchet.core.processor import usable_cores
 from ratchet.core.runfolder import RunFolder
 from ratchet.inference.adapters import read_uniform_adapter
-from ratchet.retrieval.loader import open_folder, open_index
+from ratchet.retrieval.loader import open_folder
+from ratchet.retrieval.opening import open_index
 from ratchet.retrieval.retriever import Retriever
 from ratchet.retrieval.sources.registry import open_sources
 from ratchet.retrieval.sources.source import Source

@@ -118,6 +118,14 @@ def questions_digest(questions: Iterable[Question]) -> str:
     return content_key("questions", [question.key() for question in questions])
 
 
+class PartRank(Record):
+    """The place of a passage in one of the rankings that a search combines."""
+
+    rank: int
+    """Counted from 1."""
+    score: float
+
+
 class Passage(Record):
     """A chunk as a search result."""
 
@@ -127,6 +135,8 @@ class Passage(Record):
     text: str
     title: str = ""
     score: float = 0.0
+    ranks: dict[str, PartRank] = Field(default={}, exclude_if=lambda ranks: not ranks)
+    """Of a fused or reranked search: the passage's rank and score in each part that found it, by the part's name."""
 
     def with_text(self, text: str) -> Passage:
         """Return the passage with another text, such as its beginning or a summary; its id says so."""

@@ -76,11 +76,11 @@ def _sparse_contents(config: IndexConfig) -> ContentFactory:
 
 def _dense_contents(config: IndexConfig) -> ContentFactory:
     from ratchet.retrieval.backends.dense import FILE, build_faiss, new_index
-    from ratchet.retrieval.encoders.dense import load_dense_encoder
+    from ratchet.retrieval.encoders.dense import open_dense_encoder
 
     if config.encoder is None or not config.encoder.path:
         raise UserError(ENCODER_MISSING)
-    encoder = load_dense_encoder(config.encoder)
+    encoder, normalize = open_dense_encoder(config.encoder), config.encoder.normalize
     if config.engine == "ratchet":
         new_index(encoder.dimension, config.faiss)  # a wrong string must not end a build after hours of encoding
 
@@ -97,7 +97,9 @@ def _dense_contents(config: IndexConfig) -> ContentFactory:
                 vectors = files.array("vectors", "<f4")
                 for rows in matrices():
                     vectors.append(rows)
-            return {"terms": encoder.dimension, "postings": 0, "total_length": 0, "top": 1.0}
+            longest = (float(np.linalg.norm(rows.astype(np.float64), axis=1).max()) for rows in matrices())
+            top = 1.0 if normalize else max(longest, default=1.0)
+            return {"terms": encoder.dimension, "postings": 0, "total_length": 0, "top": top}
 
         def save(path: Path, texts: Sequence[str]) -> None:
             buffer = io.BytesIO()

@@ -146,6 +146,15 @@ TABLE: tuple[tuple[str, str, tuple[int, ...], bool, dict[str, Any]], ...] = (
     ("HuggingFaceTB/SmolLM3-3B", "smollm3", (2048, 11008, 36, 16, 4, 128, 128256), True, {"pad_token_id": 128004}),
     ("openai/gpt-oss-20b", "gpt_oss", (2880, 2880, 24, 64, 8, 64, 201088), False, GPT_OSS),
     ("tiiuae/Falcon3-10B-Instruct", "llama", (3072, 23040, 40, 12, 4, 256, 131072), False, {}),
+    ("intfloat/e5-small -v2", "bert", (384, 1536, 12, 12, 12, 32, 30522), True, {}),
+    ("intfloat/e5-base -v2", "bert", (768, 3072, 12, 12, 12, 64, 30522), True, {}),
+    ("intfloat/e5-large -v2", "bert", (1024, 4096, 24, 16, 16, 64, 30522), True, {}),
+    ("BAAI/bge-small-en -v1.5", "bert", (384, 1536, 12, 12, 12, 32, 30522), True, {}),
+    ("BAAI/bge-base-en -v1.5", "bert", (768, 3072, 12, 12, 12, 64, 30522), True, {}),
+    ("BAAI/bge-large-en -v1.5", "bert", (1024, 4096, 24, 16, 16, 64, 30522), True, {}),
+    ("Qwen/Qwen3-Embedding-0.6B", "qwen3", (1024, 3072, 28, 16, 8, 128, 151669), True, {}),
+    ("Qwen/Qwen3-Embedding-4B", "qwen3", (2560, 9728, 36, 32, 8, 128, 151665), True, {}),
+    ("Qwen/Qwen3-Embedding-8B", "qwen3", (4096, 12288, 36, 32, 8, 128, 151665), False, {}),
 )
 
 

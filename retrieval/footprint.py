@@ -1,4 +1,5 @@
-"""The GPU memory of what searches and compares texts on a GPU, computed from files: it shares the GPU with servers."""
+"""What searching takes, computed from files: the GPU memory of encoders, which share the GPU with servers, and the main
+memory and time of a dense index."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 from ratchet.core.config import Config, EncoderConfig, IndexConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import parse
-from ratchet.inference.footprint import DTYPE_BYTES
+from ratchet.inference.footprint import DTYPE_BYTES, read_shape
 
 WORK_BYTES = 1_000_000_000
 """The working memory of one encoder: a layer of 1B parameters (8,192 wide inside) on 16,384 tokens takes 0.8 GB, and
@@ -33,10 +34,15 @@ def encoder_memory(config: Config) -> list[EncoderMemory]:
     """Return what a command of the config may load on a GPU besides language models. A model whose files are not on
     this machine is left out."""
     index, encoders = config.index, list[tuple[str, bool, EncoderConfig]]()
-    if not is_missing(index) and index.url is None and index.kind != "bm25":
-        settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
+    for name, part in () if is_missing(index) else index.built.items():
+        key = f"index.parts.{name}.encoder" if name else "index.encoder"
+        settings = _built_with(part) | (part.encoder.model_dump(exclude_unset=True) if part.encoder else {})
         with suppress(UserError):  # an index of another version, which no command opens
-            encoders.append(("index.encoder", index.kind == "sparse", parse(EncoderConfig, settings, "index.encoder")))
+            if part.kind != "bm25" and settings.get("url") is None:
+                encoders.append((key, part.kind == "sparse", parse(EncoderConfig, settings, key)))
+    if not is_missing(index) and (rerank := index.rerank) is not None and rerank.url is None:
+        model = EncoderConfig(path=rerank.model, device=rerank.device, dtype=rerank.dtype)
+        encoders.append(("index.rerank", False, model))
     if config.embedder.url is None:
         encoders.append(("embedder", False, config.embedder))
     return [
@@ -61,21 +67,66 @@ def _built_with(index: IndexConfig) -> dict[str, Any]:
 
 def _parameters(config: EncoderConfig, sparse: bool) -> int:
     """Count the parameters by config.json, with a vocabulary head where there is one; 0 where it is not here."""
+    shape, parameters = encoder_shape(config)
+    if shape is not None and sparse and not shape.tie_word_embeddings:
+        parameters += shape.vocab_size * shape.hidden_size
+    return parameters
+
+
+def encoder_shape(config: EncoderConfig) -> tuple[Any, int]:
+    """Return (an encoder's configuration, its number of parameters); (None, 0) where it is not known."""
     import torch
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
 
     from ratchet.retrieval.encoders.dense import PACKAGED, model_folder
 
     try:
-        folder = config.path
-        if not sparse and folder in PACKAGED:
-            folder = str(model_folder(EncoderConfig(path=folder)))
-        shape = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        folder = str(model_folder(EncoderConfig(path=config.path))) if config.path in PACKAGED else config.path
+        shape = read_shape(folder, config.revision)
         with torch.device("meta"):
             model = AutoModel.from_config(shape, trust_remote_code=False)
     except Exception:  # the readers of damaged files raise anything; who loads the model says what is wrong with it
-        return 0
-    head = 0
-    if sparse and not shape.tie_word_embeddings:
-        head = shape.vocab_size * shape.hidden_size
-    return sum(weight.numel() for weight in model.parameters()) + head
+        return None, 0
+    return shape, sum(weight.numel() for weight in model.parameters())
+
+
+@dataclass(frozen=True)
+class DenseNeeds:
+    """What an index of faiss needs, by its `index_factory` string."""
+
+    factory: str
+    size: float
+    """Bytes of main memory."""
+    read: float
+    """Bytes of vectors, codes and centroids that one query is compared with."""
+
+
+def dense_needs(dimension: int, vectors: float, shards: int, factory: str, parameters: str = "") -> DenseNeeds:
+    """Compute the needs of vectors in so many shards. `parameters`: faiss's for a search. Raises UserError.
+
+    A graph's search looks at the neighbours of `efSearch` vectors in each shard, inverted lists at the centroids and
+    `nprobe` lists of each, and anything else at all codes.
+    """
+    import faiss
+
+    from ratchet.retrieval.backends.dense import new_index
+
+    index = new_index(dimension, factory)
+    if parameters and not isinstance(index, faiss.IndexFlat):
+        space: Any = faiss.ParameterSpace()
+        space.set_index_parameters(index, parameters)
+    if hasattr(index, "hnsw"):
+        code, links = faiss.downcast_index(index.storage).sa_code_size(), index.hnsw.nb_neighbors(0)
+        each = code + 4 * (links + links / 2 / (links / 2 - 1))  # above the first level a vector has M / (M - 1) links
+        seen = min(shards * index.hnsw.efSearch * links, vectors)
+        return DenseNeeds(factory, vectors * each, seen * code)
+    try:
+        lists = faiss.extract_index_ivf(index)
+    except RuntimeError:
+        lists = None
+    if lists is None:
+        size = vectors * float(index.sa_code_size())
+        return DenseNeeds(factory, size, size)
+    centroids = 4.0 * shards * lists.nlist * dimension
+    codes = vectors * lists.code_size
+    return DenseNeeds(factory, codes + 8 * vectors + centroids, centroids + codes * min(1, lists.nprobe / lists.nlist))

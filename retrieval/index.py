@@ -207,6 +207,11 @@ class Store:
             return range(first, last)
         return range(0)
 
+    def documents(self, ids: Sequence[str]) -> list[Passage]:
+        """Return the first chunk of each of these documents, with the score 0; those that are not here are left out."""
+        chunks = (self.chunks_of(document) for document in ids)
+        return [self.passage(own.start, 0.0) for own in chunks if own]
+
 
 class Index:
     """Chunks and an engine that ranks them; any number of threads may search it at once."""
@@ -218,11 +223,6 @@ class Index:
 
     def __len__(self) -> int:
         return len(self.store)
-
-    def documents(self, ids: Sequence[str]) -> list[Passage]:
-        """Return the first chunk of each of these documents, with the score 0; those that are not here are left out."""
-        chunks = (self.store.chunks_of(document) for document in ids)
-        return [self.store.passage(own.start, 0.0) for own in chunks if own]
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         """Return the passages of ranks offset .. offset + k - 1, by score, equal scores by chunk number.
@@ -245,3 +245,9 @@ class Index:
             ]
             for ranking in self.ranker.rank(queries, offset + k)
         ]
+
+
+def store_of(retriever: object) -> Store | None:
+    """Return the chunks that a retriever ranks, where they are on this machine."""
+    store = getattr(retriever, "store", None)
+    return store if isinstance(store, Store) else None

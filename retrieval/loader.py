@@ -1,15 +1,14 @@
-"""Opens indexes: `open_index` opens what a config's `index` section names, `open_folder` an index folder."""
+"""Opens the indexes of folders: `open_folder`, and `open_store` its chunks alone."""
 
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ratchet.core.config import EncoderConfig, IndexConfig, is_missing, parse
+from ratchet.core.config import EncoderConfig, IndexConfig, parse
 from ratchet.core.errors import UserError
 from ratchet.core.records import content_key
 from ratchet.core.words import read_stop_words
@@ -23,26 +22,8 @@ from ratchet.retrieval.layout import (
     searched_digest,
     verify,
 )
-from ratchet.retrieval.retriever import NoIndex, Retriever
 
 MILVUS_LITE = "milvus.db"
-
-
-def open_index(config: IndexConfig | str | Path) -> Retriever:
-    """Open an index: `config` is a config's `index` section, or the path of an index folder.
-
-    A config's index is a search server or a folder. Encoder models are loaded by the first query that needs them.
-    Raises UserError where there is no index, or a damaged one.
-    """
-    if not isinstance(config, IndexConfig):
-        return open_folder(config)
-    if is_missing(config):
-        return NoIndex(config)
-    if config.url is not None:
-        from ratchet.retrieval.backends.remote import RemoteIndex
-
-        return RemoteIndex(config.url, config.served_name, key=_server_key(config))
-    return open_folder(config.path, config)
 
 
 def open_folder(path: str | Path, config: IndexConfig | None = None) -> Index:
@@ -58,15 +39,6 @@ def open_folder(path: str | Path, config: IndexConfig | None = None) -> Index:
             raise
         manifest, store = now, open_store(folder, now)  # documents were added in between
     return Index(store, _ranker(folder, manifest, store, config), searched_digest(manifest, config))
-
-
-def _server_key(config: IndexConfig) -> str | None:
-    if config.key_env is None:
-        return None
-    key = os.environ.get(config.key_env)
-    if not key:
-        raise UserError(f"index.key_env: the environment variable {config.key_env} is not set")
-    return key
 
 
 def open_store(folder: Path, manifest: Manifest) -> Store:
@@ -124,9 +96,9 @@ def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, An
     def load() -> Any:
         loaded: Any
         if settings.kind == "dense":
-            from ratchet.retrieval.encoders.dense import load_dense_encoder
+            from ratchet.retrieval.encoders.dense import open_dense_encoder
 
-            loaded = load_dense_encoder(parse(EncoderConfig, encoder, "index.encoder"))
+            loaded = open_dense_encoder(parse(EncoderConfig, encoder, "index.encoder"))
         else:
             from ratchet.retrieval.encoders.sparse import load_encoder
 
@@ -160,7 +132,8 @@ def _vector_ranker(
 
     files = [shard.folder / FILE for shard in store.shards]
     gpu = encoder.get("device") != "cpu"
-    return DenseRanker(files, lambda texts: load().encode_queries(texts), config.faiss_search, gpu)
+    longest = max((shard.manifest.top for shard in store.shards), default=1.0)
+    return DenseRanker(files, lambda texts: load().encode_queries(texts), config.faiss_search, gpu, longest)
 
 
 def milvus_uri(folder: Path, address: str) -> str:

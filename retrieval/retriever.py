@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
 
 
@@ -15,6 +17,10 @@ class SourceError(Exception):
     """
 
 
+class SearchError(UserError, SourceError):
+    """A server that is there did not answer as it should: a trajectory fails, another command ends."""
+
+
 class Retriever(Protocol):
     """Anything that can be searched for passages."""
 
@@ -23,6 +29,12 @@ class Retriever(Protocol):
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         """Return the passages of ranks offset .. offset + k - 1; fewer where no more passages match."""
+
+
+def search_batch(retriever: Retriever, queries: Sequence[str], k: int) -> list[list[Passage]]:
+    """Return the best k passages for every query, computed together where the retriever can do that."""
+    together: Any = getattr(retriever, "search_batch", None)
+    return [retriever.search(query, k) for query in queries] if together is None else together(queries, k)
 
 
 class NoIndex:

@@ -128,12 +128,13 @@ def describe_splits(splits: Mapping[str, LoadedSplit]) -> Iterator[str]:
 
 
 def _store(index: IndexConfig) -> Store | None:
-    """The chunks of an index; None where it is not built, or is a server."""
-    if is_missing(index) or not index.path or not (Path(index.path) / "manifest.json").exists():
+    """The chunks of an index, of the first part where it is fused; None where it is not built, or is a server."""
+    folder = None if is_missing(index) else next((Path(part.path) for part in index.built.values()), None)
+    if folder is None or not (folder / "manifest.json").exists():
         return None
-    from ratchet.retrieval.loader import open_index
+    from ratchet.retrieval.loader import open_folder
 
-    return getattr(open_index(index), "store", None)
+    return open_folder(folder).store
 
 
 def _first(names: Sequence[str]) -> str:

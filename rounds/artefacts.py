@@ -14,15 +14,14 @@ from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from ratchet.core.config import Config, IndexConfig, SplitConfig, is_missing
+from ratchet.core.config import Config, IndexConfig, SplitConfig
 from ratchet.core.files import write_json
 from ratchet.core.records import content_key
 from ratchet.core.runfolder import RoundFolder, RunFolder, file_digest
 from ratchet.evaluation.arms import arm_store, read_arms
 from ratchet.inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
 from ratchet.questions.load import is_there, load_split
-from ratchet.retrieval.layout import MANIFEST, read_manifest, searched_digest
-from ratchet.retrieval.retriever import NoIndex
+from ratchet.retrieval.opening import index_digest
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.checkpoints import EvaluatedAdapters
 
@@ -112,14 +111,7 @@ class Index:
     config: IndexConfig
 
     def digest(self, digests: Digests) -> str | None:
-        """A search server's index is known by its address alone: what is behind it is checked as it answers."""
-        if is_missing(self.config):
-            return NoIndex.digest
-        if self.config.url is not None:
-            return content_key("served", self.config.url, self.config.served_name)
-        if not (Path(self.config.path) / MANIFEST).exists():
-            return None
-        return searched_digest(read_manifest(Path(self.config.path)), self.config)
+        return index_digest(self.config)
 
 
 @dataclass(frozen=True)

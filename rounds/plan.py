@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ratchet.agents.core.system import Calls, System, load_system
-from ratchet.core.config import Config, ModelConfig, RewardsConfig, is_missing
+from ratchet.core.config import Config, IndexConfig, ModelConfig, RewardsConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file
 from ratchet.core.plugins import short_name
@@ -416,17 +416,29 @@ def _training(config: Config, gpu: float, gpus: int) -> MemoryRow:
     return MemoryRow("train", limit, need.weights, need.adapter, need.activations)
 
 
+def index_size(index: IndexConfig, documents: int | None) -> tuple[int, int]:
+    """Return (chunks, documents) of an index in a folder: of so many documents, or of those that it is built of; of one
+    that is not built a chunk a document, and (0, 0) without a number."""
+    try:
+        built = read_json_file(Path(index.path) / "manifest.json")
+        number = documents or built["documents"]
+        return round(number * built["chunks"] / built["documents"]), number
+    except (OSError, ValueError, KeyError, ZeroDivisionError):
+        return documents or 0, documents or 0
+
+
 def _index(config: Config, documents: int | None) -> MemoryRow:
     """The index, which is on disk and served from main memory."""
     index = config.index
     if is_missing(index):
         return MemoryRow("index", "none")
-    if index.url is not None:
-        return MemoryRow("index", f"elsewhere ({index.url})")
-    folder = Path(index.path)
+    if not index.built:
+        return MemoryRow("index", f"elsewhere ({index.url or 'index.source'})")
+    folders, each = [Path(part.path) for part in index.built.values()], 0.0
     try:
-        there = read_json_file(folder / "manifest.json")["documents"]
-        each = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / there
+        for folder in folders:
+            there = read_json_file(folder / "manifest.json")["documents"]
+            each += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / there
     except (OSError, ValueError, KeyError, ZeroDivisionError):
         return MemoryRow("index", f"not built ({folder}): build one of a part of the documents to plan for all")
     number = documents or there

@@ -191,7 +191,7 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
         experiment.stage(number, "score", (*score, *empty), scored, selected, judge),
     ]
     # A search server's index was built where the server runs.
-    if number > 1 or is_missing(config.index) or config.index.url is not None:
+    if number > 1 or is_missing(config.index) or not config.index.built:
         return stages
     documents = FixedDigest(content_key("documents", config.index.model_dump(mode="json")))
     build = experiment.command("index")

@@ -16,7 +16,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Event, Question, Trajectory
 from ratchet.inference.adapters import adapter_digest
 from ratchet.inference.engines import close_engines, open_engines
-from ratchet.retrieval.loader import open_index
+from ratchet.retrieval.opening import open_index
 from ratchet.sampling.pool import run_episode
 
 NAME = "command line"

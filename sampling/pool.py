@@ -31,8 +31,8 @@ from ratchet.core.tasks import gather_or_cancel, run_or_cancel
 from ratchet.inference.adapters import checked_digest
 from ratchet.inference.engine import Engine, EngineError, asking_about
 from ratchet.inference.engines import close_engines, max_requests, open_engines
-from ratchet.retrieval.index import Index
-from ratchet.retrieval.loader import open_index
+from ratchet.retrieval.index import store_of
+from ratchet.retrieval.opening import open_index
 from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
 from ratchet.sampling.work import Work
@@ -251,7 +251,7 @@ def check_led(one_pass: Pass, system: System, retriever: Retriever) -> None:
             )
         if not system.config.role(role).trainable:
             raise UserError(f"sampling.curriculum.{role}: this role is not trained (system.roles.{role}.trainable)")
-    if curriculum and not isinstance(retriever, Index):
+    if curriculum and store_of(retriever) is None:
         raise UserError(
             "sampling.curriculum: it looks gold documents up by their ids in an index on this machine (index.path)"
         )
@@ -285,8 +285,9 @@ def plan_curriculum(jobs: Sequence[Job], one_pass: Pass, retriever: Retriever) -
     that its keys do not depend on what else leads samples."""
     if not one_pass.curriculum:
         return []
-    assert isinstance(retriever, Index), "check_led has looked"
-    first = [replace(job, gold=tuple(retriever.documents(job.question.gold_ids))) for job in jobs if job.sample == 0]
+    store = store_of(retriever)
+    assert store is not None, "check_led has looked"
+    first = [replace(job, gold=tuple(store.documents(job.question.gold_ids))) for job in jobs if job.sample == 0]
     if not any(job.gold for job in first):
         raise UserError("sampling.curriculum: no training question has gold_ids of documents in the index")
     learners: dict[str, tuple[str, ...]] = {}

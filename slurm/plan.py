@@ -111,8 +111,8 @@ def plan(job: str, request: JobRequest) -> list[Job]:
 
 
 def _index_jobs(request: JobRequest) -> list[Job]:
-    if request.config.index.url is not None:
-        raise UserError("index.url is set: another machine serves the index, so there is nothing to build")
+    if not request.config.index.built:
+        raise UserError("index.url or index.source is set: another machine serves the index; there is nothing to build")
     for name in request.config.index.documents:
         if not Path(name).exists():
             raise UserError(f"index.documents: {name} does not exist")
@@ -230,7 +230,7 @@ def _check_inputs(job: str, request: JobRequest) -> None:
     experiment = request.experiment
     folder, shell = experiment.run.round(request.round), f"ratchet slurm {{}} {' '.join(experiment.arguments)}"
     index = request.config.index
-    has_index = is_missing(index) or index.url is not None or (Path(index.path) / MANIFEST).exists()
+    has_index = is_missing(index) or all((Path(part.path) / MANIFEST).exists() for part in index.built.values())
     if job == "sample" and not has_index:
         raise UserError(f"{index.path}: the index is not built; `{shell.format('index')}` builds it")
     if job == "rewards" and not any(folder.trajectories.glob("*.jsonl")):

@@ -108,7 +108,7 @@ def _rows(section: type[Section], inside: bool = False, prefix: str = "") -> Ite
     """(key, value, meaning) of each field. `inside`: also of the fields of the sections in it."""
     docs = _field_docs(section)
     for name, field in section.model_fields.items():
-        below = [kind for _, kind in _sections(field.annotation)]
+        below = [kind for _, kind in _sections(field.annotation) if kind is not section]
         if not below:
             yield f"`{prefix}{name}`", _value(field), docs.get(name, "")
         for kind in below if inside else ():
@@ -185,6 +185,8 @@ def _words(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in WORDS:
         return WORDS[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return "this section"
     if origin is Literal:
         return ", ".join(f"`{choice}`" for choice in arguments)
     if origin is Annotated:

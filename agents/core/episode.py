@@ -19,7 +19,7 @@ from ratchet.agents.core.exploration import ChoicePoint, Lookup, SearchFields, e
 from ratchet.agents.core.lookahead import cut_at_stop
 from ratchet.agents.core.output import Malformed, Parsed, Schema, grammar, json_schema, read_output, without_bounds
 from ratchet.agents.core.prompts import TASK, Prompts
-from ratchet.agents.core.resources import INDEX, Resources
+from ratchet.agents.core.resources import Resources
 from ratchet.agents.core.task import (
     Answer,
     Job,
@@ -31,6 +31,7 @@ from ratchet.agents.core.task import (
     task_text,
 )
 from ratchet.core.config import RoleConfig, SystemConfig
+from ratchet.core.config.retrieval import INDEX
 from ratchet.core.errors import UserError
 from ratchet.core.records import (
     Conversation,

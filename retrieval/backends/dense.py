@@ -53,7 +53,7 @@ def new_index(dimension: int, factory: str) -> Any:
 
 
 def build_faiss(dimension: int, factory: str, parts: Callable[[], Iterable[Floats]], append: Any) -> None:
-    """Write the index of a shard's vectors (float32 [n_i, dimension], rows of length 1) by `append`, which takes bytes.
+    """Write the index of a shard's vectors (float32 [n_i, dimension]) by `append`, which takes bytes.
 
     An index with clusters is trained on all of the shard's vectors; a shard with too few for that becomes `Flat`.
     """
@@ -76,7 +76,7 @@ def build_faiss(dimension: int, factory: str, parts: Callable[[], Iterable[Float
 
 
 class DenseRanker:
-    """Chunks ranked by the inner products of unit vectors; threads may call it at once.
+    """Chunks ranked by the inner products of vectors; threads may call it at once.
 
     Where every shard is `Flat`, the ranking is exact, equal scores come in ascending chunk number, and a score depends
     on the two vectors alone, not on shards, threads or other queries. Other indexes have faiss's own scores.
@@ -88,10 +88,11 @@ class DenseRanker:
         encode_queries: Callable[[Sequence[str]], Floats],
         parameters: str = "",
         gpu: bool = False,
+        longest: float = 1.0,
     ) -> None:
         """`files` are the shards' indexes; chunk numbers run through them in order. `encode_queries` gives float32
         [n, dimension]. `parameters`: faiss's for a search, such as `nprobe=16`. `gpu`: search on all GPUs that this
-        build of faiss can use."""
+        build of faiss can use. `longest`: the length of the longest vector."""
         faiss = _faiss()
         shards = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC) for file in files]
         if len({shard.d for shard in shards}) > 1:
@@ -104,6 +105,7 @@ class DenseRanker:
             raise UserError(f"index.faiss_search: {parameters!r}: {first_line(error)}") from error
         self.dimension: int = shards[0].d
         self._encode = encode_queries
+        self._longest = longest
         self._firsts = np.cumsum([0, *(shard.ntotal for shard in shards)])
         self._shards = shards  # which own the memory of the rows
         self._rows = [
@@ -146,13 +148,15 @@ class DenseRanker:
 
     def _rank_exactly(self, vectors: Floats, k: int) -> list[Ranking]:
         # The float32 product of unit vectors is off by at most dimension * 2**-24 (a little more, as lengths are
-        # rounded, too); what is that far below the k-th best score, twice, is not among the best k.
-        margin = 2.1 * self.dimension * 2.0**-24
+        # rounded, too), and that of others by their lengths' product times that; what is that far below the k-th best
+        # score, twice, is not among the best k.
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1) * self._longest
+        margins = 2.1 * self.dimension * 2.0**-24 * np.maximum(lengths, 1.0)
         rankings = [Ranking.empty()] * len(vectors)
         left, wanted = np.arange(len(vectors)), min(k + SPARE, len(self))
         while len(left):
             scores, chunks = self._search(vectors[left], wanted)
-            limits = scores[:, k - 1] - margin
+            limits = scores[:, k - 1] - margins[left]
             done = (scores[:, -1] < limits) | (wanted == len(self))
             for at in np.flatnonzero(done):
                 candidates = np.sort(chunks[at][scores[at] >= limits[at]])

@@ -16,7 +16,7 @@ from ratchet.core.http.clients import Answer, BadResponse, is_local, open_client
 from ratchet.core.http.retry import Backoff, TryAgain, read_retry_after, retry
 from ratchet.core.records import Passage
 from ratchet.core.text import short_line
-from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.retriever import SearchError
 
 
 def _valid_text(text: str) -> str:
@@ -92,10 +92,6 @@ TRANSIENT = frozenset({429, 502, 503})
 HOW_TO_START = "start one with: ratchet index serve --index NAME=FOLDER"
 
 A = TypeVar("A", bound=BaseModel)
-
-
-class SearchError(UserError, SourceError):
-    """A server that is there did not answer one search as it should: a trajectory fails, another command ends."""
 
 
 class RemoteIndex:

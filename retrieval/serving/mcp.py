@@ -21,7 +21,7 @@ from ratchet.core.config import Section
 from ratchet.core.errors import UserError, did_you_mean, fault_in
 from ratchet.core.http.guard import Guard
 from ratchet.core.records import Passage
-from ratchet.retrieval.index import Index
+from ratchet.retrieval.index import Store, store_of
 from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.retrieval.sources.mcp import NOTICE, Results, results_of
 from ratchet.retrieval.sources.source import Source, ToolError
@@ -156,9 +156,9 @@ def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server
         return await asyncio.to_thread(retriever.search, query, k, offset)
 
     tools = {"search": _search_tool("Search the documents of the local index.", search_index)}
-    if isinstance(retriever, Index):  # a search server gives out no document by its id
+    if (store := store_of(retriever)) is not None:  # a search server gives out no document by its id
         about = "One result of `search` by its id, or a whole document by its document_id."
-        tools["fetch"] = Tool(about, FetchArguments, _fetching(retriever))
+        tools["fetch"] = Tool(about, FetchArguments, _fetching(store))
     for name in sources:
         if name in tools or not TOOL_NAME.fullmatch(name):
             fault = "a tool has this name" if name in tools else fault_in(name, TOOL_NAME.fullmatch)
@@ -182,16 +182,16 @@ def _search_tool(
     return Tool(about, SearchArguments, run, local)
 
 
-def _fetching(index: Index) -> Callable[[FetchArguments], Awaitable[Results]]:
+def _fetching(store: Store) -> Callable[[FetchArguments], Awaitable[Results]]:
     def fetch(asked: FetchArguments) -> Results:
-        chunks = index.store.chunks_of(asked.id)
+        chunks = store.chunks_of(asked.id)
         document, _, number = asked.id.rpartition("#")
         if not chunks and re.fullmatch(r"[0-9]{1,9}", number, re.ASCII):
-            chunks = index.store.chunks_of(document)[int(number) : int(number) + 1]
+            chunks = store.chunks_of(document)[int(number) : int(number) + 1]
         if not chunks:
             raise ToolError(f"There is nothing under the id {asked.id[:200]!r}; take ids from the results of `search`.")
         page = chunks[asked.offset : asked.offset + MAX_RESULTS]
-        return _page([index.store.passage(chunk, 0.0) for chunk in page], asked.offset, page[-1:] != chunks[-1:])
+        return _page([store.passage(chunk, 0.0) for chunk in page], asked.offset, page[-1:] != chunks[-1:])
 
     return lambda asked: asyncio.to_thread(fetch, asked)
 

@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 import httpx
 
 from ratchet.core.files import read_json_file, write_json
-from ratchet.core.http.clients import Answer, BadResponse, TooLarge, open_async_client, send_request
+from ratchet.core.http.clients import Answer, BadResponse, TooLarge, is_local, open_async_client, send_request
 from ratchet.core.http.retry import TRANSIENT, Backoff, read_retry_after
 from ratchet.core.records import content_key
 from ratchet.core.text import short_line
@@ -169,7 +169,8 @@ class WebClient:
         """Return the client of this event loop, which a source may outlive."""
         loop = asyncio.get_running_loop()
         if self._open is None or self._open[0] is not loop:
-            self._open = (loop, open_async_client(headers=dict(self._access.headers), timeout=None))
+            headers, proxies = dict(self._access.headers), not is_local(self.url)
+            self._open = (loop, open_async_client(headers=headers, timeout=None, trust_env=proxies))
         return self._open[1]
 
     def _server_words(self, text: str) -> str:

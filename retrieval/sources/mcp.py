@@ -444,6 +444,15 @@ def _texts(result: types.CallToolResult) -> tuple[list[str], list[str]]:
         else:
             kind = content.resource.mime_type if isinstance(content, types.EmbeddedResource) else content.mime_type
             left_out.append(f"[{short_line(kind or 'Binary', 50)} content was left out: only text can be read.]")
-    if not texts and result.structured_content is not None:
-        texts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    structured = result.structured_content
+    if structured is not None and not (texts and _says("\n".join(texts), structured)):
+        texts.append(json.dumps(structured, ensure_ascii=False))
     return texts, left_out
+
+
+def _says(text: str, value: Any) -> bool:
+    """Tell whether every value in structured content stands in the text, as where that is the same in JSON."""
+    if isinstance(value, dict | list):
+        return all(_says(text, inner) for inner in (value.values() if isinstance(value, dict) else value))
+    forms = (value if isinstance(value, str) else "", json.dumps(value, ensure_ascii=False).strip('"'))
+    return value in (None, "") or any(form and form in text for form in forms)

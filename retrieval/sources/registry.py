@@ -20,19 +20,31 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from ratchet.core.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
+from ratchet.core.config import DEFAULT_EMBEDDER, EmbedderConfig, IndexConfig, McpConfig, PluginConfig, SourceConfig
+from ratchet.core.config.retrieval import INDEX
+from ratchet.core.config.section import missing_section
 from ratchet.core.errors import UserError
+from ratchet.core.http.clients import is_local
 from ratchet.core.http.environment import check_environment
 from ratchet.core.installed import DISTRIBUTION
 from ratchet.retrieval.encoders.dense import open_embedder
-from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.retriever import NoIndex, Retriever
 from ratchet.retrieval.sources.client import ResponseCache, WebClient
 from ratchet.retrieval.sources.service import LocalSource, Summariser, WebService
-from ratchet.retrieval.sources.services import Arxiv, OpenAlex, Pubmed, SemanticScholar, Serper, Tavily, Wikipedia
-from ratchet.retrieval.sources.source import Source, open_plugin_source
+from ratchet.retrieval.sources.services import (
+    Arxiv,
+    OpenAlex,
+    Pubmed,
+    Searxng,
+    SemanticScholar,
+    Serper,
+    Tavily,
+    Wikipedia,
+)
+from ratchet.retrieval.sources.source import Source, SourceIndex, open_plugin_source
 
 SERVICES: dict[str, type[WebService]] = {
-    kind.service: kind for kind in (Tavily, Serper, Wikipedia, Arxiv, Pubmed, SemanticScholar, OpenAlex)
+    kind.service: kind for kind in (Tavily, Serper, Searxng, Wikipedia, Arxiv, Pubmed, SemanticScholar, OpenAlex)
 }
 CONTACT = "RATCHET_CONTACT"
 PRINTABLE = re.compile(r"[\x20-\x7e]*")
@@ -45,6 +57,11 @@ def open_sources(
 ) -> dict[str, Source]:
     """Open the sources by name; connects nowhere yet. `embedder`: the config's, for `summarise`. Raises UserError."""
     return {name: _open(name, config, retriever, embedder) for name, config in configs.items()}
+
+
+def open_source_index(config: SourceConfig | McpConfig | PluginConfig) -> Retriever:
+    """Open a source that is searched in place of an index. Raises UserError."""
+    return SourceIndex(_open(INDEX, config, NoIndex(missing_section(IndexConfig, "index")), DEFAULT_EMBEDDER))
 
 
 def _open(
@@ -65,7 +82,7 @@ def _open(
     if config.mode == "local":
         return _local_source(name, config, kind, summariser, retriever)
     cache = ResponseCache(Path(config.cache), config.mode)
-    return kind(name, summariser, _client(name, config, kind), cache)
+    return kind(name, summariser, _client(name, config, kind), cache, config.language)
 
 
 def _local_source(
@@ -94,7 +111,8 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
             "allows fewer requests",
             file=sys.stderr,
         )
-    if config.mode == "live":
+    url = config.url or kind.url.format(language=config.language or "en")
+    if config.mode == "live" and not is_local(url):
         check_environment()  # the client is opened by the first search
     contact = _from_environment(CONTACT)
     access = kind.access(key, contact)
@@ -102,7 +120,7 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
     refused = f"check the key in {variable}" if variable else access.refused
     return WebClient(
         kind.service,
-        kind.url,
+        url,
         replace(access, headers={"User-Agent": agent, **access.headers}, secret=key, refused=refused),
         (kind.per_second_with_key if key else None) or kind.per_second,
     )

@@ -39,6 +39,8 @@ BUSY = re.compile(
     re.I | re.X,
 )
 """Words of services that have no answer now, in one of status 200."""
+NEGATIVE = re.compile(r'"[^"]*"|(?<!\S)-\d\S*')
+"""A negative number, or a text between quotes, in which none counts."""
 
 
 class InvalidResponse(ValueError):
@@ -228,14 +230,18 @@ class WebService(ProcessedSource):
     """Results of one request: a search gives no more."""
     matches_all_words: ClassVar[bool] = False
     """It finds only what has every word of a query: a search that finds nothing is repeated with fewer of them."""
+    minus_excludes: ClassVar[bool] = False
+    """A word behind a minus sign is left out of what it finds: a negative number is put between quotes."""
     max_query_characters: ClassVar[int] = 300
     """Characters; the rest is cut, because services refuse longer ones."""
 
-    def __init__(self, name: str, summariser: Summariser | None, client: WebClient, cache: ResponseCache) -> None:
+    def __init__(
+        self, name: str, summariser: Summariser | None, client: WebClient, cache: ResponseCache, language: str = ""
+    ) -> None:
         super().__init__(name, summariser)
-        self._client, self._cache = client, cache
-        shortens = ("shorter queries",) if self.matches_all_words else ()
-        self.digest = content_key(self.service, client.url, "plain texts", self._processing, *shortens)
+        self._client, self._cache, self.language = client, cache, language
+        more = (*(("shorter queries",) if self.matches_all_words else ()), *((language,) if language else ()))
+        self.digest = content_key(self.service, client.url, "plain texts", self._processing, *more)
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
@@ -248,6 +254,8 @@ class WebService(ProcessedSource):
 
     async def find(self, query: str, k: int, offset: int) -> list[Passage]:
         query = query[: self.max_query_characters].strip()
+        if self.minus_excludes:
+            query = NEGATIVE.sub(lambda part: part[0] if part[0].startswith('"') else f'"{part[0]}"', query)
         by_id: dict[str, Passage] = {}
         for rank, result in enumerate(await self._results(query, min(k, self.max_results), offset), offset + 1):
             passage = self._passage(result, rank)

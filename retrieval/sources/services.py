@@ -57,12 +57,17 @@ def _read_tavily(text: str) -> list[SearchResult]:
     ]
 
 
+MAX_PAGES = 5
+"""Most pages of one search of SearXNG."""
+
+
 def _score(value: object) -> float | None:
     return float(value) if isinstance(value, float | int) and abs(value) < 1e9 else None
 
 
 class Serper(WebService):
-    """Serper: Google's results. A passage is a result's snippet; boxes beside the results are left out."""
+    """Serper: Google's results. A passage is a result's snippet. Boxes beside the results are left out; an answer box
+    without results is one."""
 
     service = "serper"
     url = "https://google.serper.dev"
@@ -72,6 +77,7 @@ class Serper(WebService):
     per_second = 5.0
     max_results = 100
     max_query_characters = 400
+    minus_excludes = True
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
@@ -85,9 +91,58 @@ class Serper(WebService):
 
 
 def _read_serper(text: str) -> list[SearchResult]:
+    answer = read_json(text)
+    box = answer.get("answerBox")
+    if isinstance(box, dict) and not answer.get("organic"):
+        said = "\n".join(filter(None, (text_of(box.get(key)) for key in ("answer", "snippet"))))
+        return [SearchResult(url=text_of(box.get("link")), title=text_of(box.get("title")), text=said)]
     return [
         SearchResult(url=text_of(item.get("link")), title=text_of(item.get("title")), text=text_of(item.get("snippet")))
-        for item in objects_in(read_json(text), "organic")
+        for item in objects_in(answer, "organic")
+    ]
+
+
+class Searxng(WebService):
+    """SearXNG, a metasearch engine that people run themselves: it asks other engines, and needs no key.
+
+    A passage is a result's snippet. An instance answers in JSON only where `search.formats` of its settings.yml has
+    `json`; others say 403.
+    """
+
+    service = "searxng"
+    about = "Searches the web and returns snippets of pages."
+    per_second = 2.0
+    max_results = 50
+    max_query_characters = 400
+    minus_excludes = True
+
+    @classmethod
+    def access(cls, key: str, contact: str) -> Access:
+        return Access(refused="allow the format json: `search: {formats: [html, json]}` in its settings.yml")
+
+    async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
+        """The service decides how many results a page has: pages are asked for until there are enough."""
+        hits: list[SearchResult] = []
+        for page in range(1, MAX_PAGES + 1):
+            params = {"q": query, "format": "json", "pageno": str(page)}
+            params |= {"language": self.language} if self.language else {}
+            found = await self.request(Request("GET", "/search", params), _read_searxng, query)
+            known = {hit.url for hit in hits}
+            fresh = [hit for hit in found if hit.url not in known]
+            hits += fresh
+            if len(hits) >= offset + k or not fresh:
+                break
+        return hits[offset : offset + k]
+
+
+def _read_searxng(text: str) -> list[SearchResult]:
+    return [
+        SearchResult(
+            url=text_of(item.get("url")),
+            title=text_of(item.get("title")),
+            text=text_of(item.get("content")),
+        )
+        for item in objects_in(read_json(text), "results")
     ]
 
 
@@ -96,7 +151,7 @@ BUSY = re.compile(r"ratelimited|maxlag|readonly|internal_api_error.*|pool-.*|.*t
 
 
 class Wikipedia(WebService):
-    """The English Wikipedia.
+    """Wikipedia, in English or another language.
 
     One request searches and brings the introductions of the pages that it found. A passage is the snippet that
     matched, where that stands further down the page, and then the introduction, of which a cut takes the end.
@@ -104,10 +159,11 @@ class Wikipedia(WebService):
     """
 
     service = "wikipedia"
-    url = "https://en.wikipedia.org"
+    url = "https://{language}.wikipedia.org"
     about = "Searches Wikipedia and returns the introductions of articles."
     per_second = 5.0
     max_results = 20
+    minus_excludes = True
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:

@@ -10,7 +10,9 @@ A source that returns something else tomorrow, such as one over a folder of file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -68,6 +70,36 @@ class Source(Protocol):
         """Raises ToolError, SourceError. `k`: most passages."""
 
     async def close(self) -> None: ...
+
+
+class SourceIndex:
+    """A source as the Retriever of threads: it is asked by an event loop of its own, which the first search starts."""
+
+    def __init__(self, source: Source) -> None:
+        self.digest = source.digest
+        self._source = source
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        """Return the passages of ranks offset .. offset + k - 1, as many as the source gives. Raises SourceError."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="source", daemon=True).start()
+        return self._wait(self._source.search(query, k, offset))
+
+    def close(self) -> None:
+        """Close the source and its connections."""
+        with self._lock:
+            if self._loop is not None:
+                self._wait(self._source.close())
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop = None
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 class SearchSource:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ratchet.core.config import load_config
     from ratchet.core.records import Conversation, Passage, Question, Score, Selection, Trajectory
     from ratchet.report.run_table import read_run
-    from ratchet.retrieval.loader import open_index
+    from ratchet.retrieval.opening import open_index
 else:
     _HOMES = {
         "Conversation": "core.records",
@@ -22,7 +22,7 @@ else:
         "Selection": "core.records",
         "Trajectory": "core.records",
         "load_config": "core.config",
-        "open_index": "retrieval.loader",
+        "open_index": "retrieval.opening",
         "read_run": "report.run_table",
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
+from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassification, LlamaForCausalLM
 
 from ratchet.core.config import EncoderConfig
 from ratchet.retrieval.encoders.dense import model_folder
@@ -38,6 +38,17 @@ def changed_minilm(folder: Path, tokens: int = 256, **prompts: str) -> Path:
     shutil.copytree(model_folder(EncoderConfig(path=MINILM)), folder)
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": tokens, "do_lower_case": False}))
+    return folder
+
+
+def save_cross_encoder(folder: Path) -> Path:
+    """A random cross-encoder: one layer of the packaged model under a score of a pair."""
+    source = model_folder(EncoderConfig(path=MINILM))
+    config = AutoConfig.from_pretrained(source)
+    config.update({"num_hidden_layers": 1, "num_labels": 1})
+    torch.manual_seed(3)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(source).save_pretrained(folder)
     return folder
 
 

@@ -45,6 +45,8 @@ PAPERS = tuple(
 
 class Upstream(FakeServer):
     def answer(self, request: Request) -> Reply:
+        if request.path == "/search" and request.method == "GET":
+            return searxng(request)
         if request.path == "/search" and "q" in request.body:
             return serper(request)
         return FORMATS[request.path](request) if request.path in FORMATS else Reply(404, "no such page")
@@ -85,6 +87,20 @@ def serper(asked: Request) -> Reply:
         for i, p in enumerate(found, 1)
     ]
     return Reply(body=json.dumps({"searchParameters": {"q": asked.body["q"]}, "organic": organic, "credits": 1}))
+
+
+def searxng(asked: Request) -> Reply:
+    """Pages of four results. Without the format it is a page for people, which instances do not offer in JSON either
+    unless their settings say so."""
+    if asked.params.get("format") != "json":
+        return Reply(403, "<!doctype html><title>403 Forbidden</title>")
+    first = 4 * (int(asked.params["pageno"]) - 1)
+    found = () if "nothing" in asked.params["q"] else PAPERS[first : first + 4]
+    results = [
+        {"url": f"https://velm.example/{p.number}", "title": p.title, "content": p.abstract, "engine": "duckduckgo"}
+        for p in found
+    ]
+    return Reply(body=json.dumps({"query": asked.params["q"], "number_of_results": 0, "results": results}))
 
 
 def wikipedia(asked: Request) -> Reply:
@@ -207,9 +223,9 @@ def sources(**settings: dict[str, Any]) -> Sources:
 
 def opened(up: Upstream, service: str, folder: Path, per_second: int = 10_000, **settings: Any) -> Source:
     """The service as a config opens it, at another pace."""
-    where = {"service": service, "cache": str(folder)}
+    where = {"service": service, "cache": str(folder)} | ({"url": up.url} if service == "searxng" else {})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SERVICES[service], "url", up.url)
+        patch.setattr(SERVICES[service], "url", up.url, raising=False)
         patch.setattr(SERVICES[service], "per_second", per_second)
         patch.setattr(SERVICES[service], "per_second_with_key", None)
         return open_sources(sources(web=where | settings), Plain())["web"]

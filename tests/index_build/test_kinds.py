@@ -12,7 +12,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
 from ratchet.index_build import content
 from ratchet.retrieval.index import Index
-from ratchet.retrieval.loader import open_index
+from ratchet.retrieval.opening import open_index
 from tests.helpers.building import SMALL, build, built, corpus, queries, with_sources
 from tests.helpers.commands import command_of
 from tests.helpers.tiny import tiny_tokenizer

@@ -9,7 +9,7 @@ from ratchet.core.config import IndexConfig
 from ratchet.core.words import split_words
 from ratchet.index_build.build import build_index
 from ratchet.retrieval.index import Index
-from ratchet.retrieval.loader import open_index
+from ratchet.retrieval.opening import open_index
 from tests.helpers.tiny_index import index_config, shared_tokenizer
 
 TEXTS = {

@@ -20,7 +20,12 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def ranker(
-    folder: Path, shards: Sequence[np.ndarray], queries: np.ndarray, factory: str = "Flat", parameters: str = ""
+    folder: Path,
+    shards: Sequence[np.ndarray],
+    queries: np.ndarray,
+    factory: str = "Flat",
+    parameters: str = "",
+    longest: float = 1.0,
 ) -> DenseRanker:
     files = []
     for number, shard in enumerate(shards):
@@ -28,7 +33,7 @@ def ranker(
         build_faiss(shard.shape[1], factory, partial(np.array_split, shard, 2), data.extend)
         files.append(folder / f"{number}.faiss")
         files[-1].write_bytes(data)
-    return DenseRanker(files, lambda texts: queries[[int(text) for text in texts]], parameters)
+    return DenseRanker(files, lambda texts: queries[[int(text) for text in texts]], parameters, longest=longest)
 
 
 def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float, int]]:
@@ -85,6 +90,30 @@ def test_close_scores_are_ranked_exactly(tmp_path: Path) -> None:
         (alone,) = whole.rank([str(i)], 50)
         assert list(zip(alone.scores.tolist(), alone.chunks.tolist(), strict=True)) == exact(documents, queries[i], 50)
         assert alone.scores.tobytes() == together[i].scores.tobytes()
+
+
+@pytest.mark.numeric
+def test_vectors_of_any_length_are_ranked_exactly(tmp_path: Path) -> None:
+    """Long vectors have larger rounding errors of float32."""
+    random = np.random.default_rng(0)
+    base = random.standard_normal((1, 64))
+    documents = (1000 * (base + 1e-6 * random.standard_normal((2000, 64)))).astype(np.float32)
+    queries = (300 * (base + 1e-3 * random.standard_normal((10, 64)))).astype(np.float32)
+    longest = float(np.linalg.norm(documents.astype(np.float64), axis=1).max())
+    index = ranker(tmp_path, [documents[:700], documents[700:]], queries, longest=longest)
+    for query, ranking in zip(queries, index.rank([str(i) for i in range(10)], 30), strict=True):
+        assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, 30)
+
+
+@pytest.mark.parametrize("factory", ["HNSW32", "IVF16,PQ8x4", "SQ8", "OPQ8,IVF16,PQ8x4"])
+def test_other_indexes_of_faiss_find_most_of_the_best(tmp_path: Path, factory: str) -> None:
+    vectors = unit(np.random.default_rng(0).standard_normal((900, 16)))
+    parameters = "nprobe=16" if "IVF" in factory else ""
+    found = ranker(tmp_path, [vectors[:450], vectors[450:]], vectors, factory, parameters).rank(["1", "500"], 20)
+    for at, ranking in zip((1, 500), found, strict=True):
+        best = {chunk for _, chunk in exact(vectors, vectors[at], 20)}
+        assert len(ranking) == 20 and len(best & set(ranking.chunks.tolist())) >= 8
+        assert at in ranking.chunks[:3]
 
 
 def test_any_index_of_faiss_with_its_search_parameters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

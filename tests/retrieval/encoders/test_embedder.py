@@ -13,7 +13,7 @@ from ratchet.core.config import Config, EmbedderConfig
 from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff
 from ratchet.questions.manifest import check_same, open_run
-from ratchet.retrieval.encoders import dense as embedder
+from ratchet.retrieval.encoders import served
 from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.retriever import SourceError
 from tests.helpers.fake_server import Reply, run_server
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedder, "BACKOFF", Backoff(tries=3, first=0.01, longest=0.02))
+    monkeypatch.setattr(served, "BACKOFF", Backoff(tries=3, first=0.01, longest=0.02))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
     server: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RATCHET_API_KEY", "key-of-the-tests")
-    monkeypatch.setattr(embedder, "BATCH", 2)
+    monkeypatch.setattr(served, "BATCH", 2)
     embed = open_embedder(config(server))
     vectors = embed(["a", "abc", ""])
     assert vectors.dtype == np.float32 and vectors.shape == (3, 2)
@@ -70,7 +70,7 @@ def test_what_is_transient_is_asked_again_and_what_stays_is_the_trajectorys_faul
     [
         (404, {"error": "no such model"}, SourceError, "embedder.path"),
         (401, "no", UserError, "RATCHET_API_KEY"),
-        (200, {"data": []}, SourceError, "expected 1 vectors"),
+        (200, {"data": []}, SourceError, "expected 1 embeddings under data"),
         (200, {"data": [{"index": 4, "embedding": [1.0]}]}, SourceError, "indices"),
         (200, {"data": [{"index": 0, "embedding": "AAAA"}]}, SourceError, "list of numbers|empty"),
         (200, [], SourceError, "did not answer with vectors"),

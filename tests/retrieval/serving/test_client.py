@@ -11,7 +11,7 @@ import pytest
 from ratchet.core.config import IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.retrieval.backends.remote import RemoteIndex
-from ratchet.retrieval.loader import open_index
+from ratchet.retrieval.opening import open_index
 from tests.helpers.served import QUICK, Broken, Held, Plain, serving
 
 pytestmark = pytest.mark.server

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import sys
@@ -147,6 +148,28 @@ async def test_no_server_is_a_failure_of_the_service() -> None:
     async with opened(command=[sys.executable, "-c", "raise SystemExit('no licence')"]) as source:
         with pytest.raises(SourceError, match=r"no MCP server answers.*no licence"):
             await source.search("Velm", 3)
+
+
+PAIR = {"name": "Velm", "tide": 1.5, "notes": ['a "b"', None]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "structured", "expected"),
+    [
+        ([], PAIR, [json.dumps(PAIR)]),
+        ([json.dumps(PAIR, indent=2)], PAIR, [json.dumps(PAIR, indent=2)]),
+        (["42"], {"result": 42}, ["42"]),
+        (["Found 1 place."], PAIR, ["Found 1 place.", json.dumps(PAIR)]),
+        (["Found 1 place."], None, ["Found 1 place."]),
+        (["Käse"], {"result": "Käse"}, ["Käse"]),
+    ],
+)
+def test_structured_content_is_read_where_the_text_does_not_say_it(
+    texts: list[str], structured: dict[str, Any] | None, expected: list[str]
+) -> None:
+    content = [mcp.types.TextContent(type="text", text=text) for text in texts]
+    result = mcp.types.CallToolResult(content=[*content], structured_content=structured)
+    assert mcp._texts(result) == (expected, [])
 
 
 async def test_calls_at_once_share_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,10 @@ def test_what_cannot_be_opened_is_named(name: str, settings: dict[str, Any], pro
 
 def test_services_without_a_need_for_keys_open_without_one() -> None:
     free = [name for name, kind in SERVICES.items() if not kind.key_needed]
-    assert sorted(free) == ["arxiv", "openalex", "pubmed", "semantic_scholar", "wikipedia"]
-    assert list(open_sources(sources(**{name: {"service": name} for name in free}), Plain())) == free
+    assert sorted(free) == ["arxiv", "openalex", "pubmed", "searxng", "semantic_scholar", "wikipedia"]
+    own = {"searxng": {"url": "http://127.0.0.1:1"}}
+    opened = open_sources(sources(**{name: {"service": name, **own.get(name, {})} for name in free}), Plain())
+    assert list(opened) == free
     assert open_sources({}, Plain()) == {}
 
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff
 from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources import client
-from ratchet.retrieval.sources.registry import SERVICES
+from ratchet.retrieval.sources.registry import SERVICES, open_sources
 from ratchet.retrieval.sources.service import keywords, shorter_queries
 from tests.helpers.fake_server import Reply
-from tests.helpers.web_upstream import KEY, PAPERS, Upstream, opened
+from tests.helpers.served import Plain
+from tests.helpers.web_upstream import KEY, PAPERS, Upstream, opened, sources
 
 pytestmark = pytest.mark.server
 
@@ -182,7 +184,7 @@ async def test_what_is_asked_in_the_services_own_words(up: Upstream, tmp_path: P
         source = opened(up, service, tmp_path)
         await source.search('Is "well-known" tea (black)\n AND: good?', 2, 1)
     asked = {request.path: request for request in up.requests}
-    assert len(up.requests) == 8
+    assert len(up.requests) == 9
     assert [request.body for request in up.requests[:2]] == [
         {"query": 'Is "well-known" tea (black) AND: good?', "search_depth": "basic", "max_results": 3},
         {"q": 'Is "well-known" tea (black) AND: good?', "num": 3},
@@ -196,6 +198,60 @@ async def test_what_is_asked_in_the_services_own_words(up: Upstream, tmp_path: P
     assert asked["/works"].params["search"] == "Is  well-known  tea (black) AND: good "
     assert asked["/works"].params["mailto"] == "me@velm.example"
     assert all("(me@velm.example)" in request.headers["User-Agent"] for request in up.requests)
+
+
+@pytest.mark.parametrize(
+    ("service", "name"), [("serper", "q"), ("searxng", "q"), ("wikipedia", "srsearch"), ("tavily", "query")]
+)
+async def test_a_negative_number_is_no_exclusion(service: str, name: str, up: Upstream, tmp_path: Path) -> None:
+    query = 'at -40 degrees, "from -5" to -12.5°C, well-known -car'
+    await opened(up, service, tmp_path).search(query, 1)
+    (request,) = up.requests
+    asked = (request.body or request.params)[name]
+    assert asked == (query if service == "tavily" else 'at "-40" degrees, "from -5" to "-12.5°C," well-known -car')
+
+
+async def test_an_answer_box_without_results_is_one(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "serper", tmp_path)
+    box = {"title": "Velm", "answer": "1.5 m", "snippet": "The tide rose by 1.5 m.", "link": "https://velm.example/9"}
+    up.faults.append(Reply(body=json.dumps({"answerBox": box})))
+    (passage,) = await source.search("How far did the tide rise?", 3)
+    assert (passage.title, passage.text) == ("Velm", "1.5 m\nThe tide rose by 1.5 m.")
+    assert passage.document_id == "https://velm.example/9"
+    up.faults.append(Reply(body=json.dumps({"answerBox": box, "organic": [{"link": "u", "snippet": "A result."}]})))
+    assert [passage.text for passage in await source.search("tide", 3)] == ["A result."]
+
+
+async def test_searxng_is_asked_for_pages_until_there_are_enough(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "searxng", tmp_path, language="de")
+    assert len(await source.search("tides", 3)) == 3 and len(await source.search("tides", 9)) == 7
+    assert [request.params["pageno"] for request in up.requests] == ["1", "2", "3"], "the first page was kept"
+    assert {request.params["language"] for request in up.requests} == {"de"}
+    assert source.digest != opened(up, "searxng", tmp_path).digest
+    up.faults.append(Reply(403, "Forbidden"))
+    with pytest.raises(SourceError, match=r"403: Forbidden; allow the format json: .* in its settings\.yml"):
+        await source.search("harbour", 1)
+
+
+def test_wikipedia_has_editions(tmp_path: Path) -> None:
+    found = open_sources(sources(en={"service": "wikipedia"}, de={"service": "wikipedia", "language": "de"}), Plain())
+    assert found["en"].digest != found["de"].digest
+    assert getattr(found["de"], "_client").url == "https://de.wikipedia.org"  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"service": "searxng"}, "url is missing"),
+        ({"service": "searxng", "url": "velm.example"}, "is not an address"),
+        ({"service": "serper", "url": "http://velm.example"}, "url goes with service: searxng"),
+        ({"service": "arxiv", "language": "de"}, "language goes with service"),
+        ({"service": "wikipedia", "language": "de.velm.example/"}, "language"),
+    ],
+)
+def test_a_setting_of_another_service_is_refused(settings: dict[str, str], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        sources(web=settings)
 
 
 async def test_wikipedia_puts_the_snippet_that_matched_further_down_first(
