@@ -12,6 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from ratchet.agents.core.episode import shown_passages, why_cut_off
@@ -73,6 +74,11 @@ class Pass:
     """By role, the rule of a further sample of each question with gold documents, from which the role learns."""
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     """Who plays the trainable roles in the first ones of a question's samples."""
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the samples that explore. Raises UserError for one that cannot be loaded."""
+        return load_rules(self.explore.rules) if self.explore.samples else ()
 
 
 def with_memory_scope(
@@ -241,8 +247,8 @@ def plan_jobs(
 
 def check_led(one_pass: Pass, system: System, retriever: Retriever) -> None:
     """Raises UserError for exploration or a curriculum that the system, its roles or the index are not made for."""
-    explore, curriculum = one_pass.explore, one_pass.curriculum
-    check_rules(load_rules(explore.rules) if explore.samples else (), system, "sampling.explore")
+    curriculum = one_pass.curriculum
+    check_rules(one_pass.rules, system, "sampling.explore")
     check_rules(CURRICULUM.values() if curriculum else (), system, "sampling.curriculum")
     for role in curriculum:
         if role not in system.roles:
@@ -275,9 +281,8 @@ def check_rules(rules: Collection[Rule], system: System, key: str) -> None:
 
 def with_exploration(jobs: Sequence[Job], one_pass: Pass) -> list[Job]:
     """The jobs of a pass, those that explore with their rules and with a key that tells them."""
-    explore = one_pass.explore
-    rules = load_rules(explore.rules) if explore.samples else ()
-    return [_led(job, rules) if rules and job.sample >= one_pass.samples - explore.samples else job for job in jobs]
+    rules, first = one_pass.rules, one_pass.samples - one_pass.explore.samples
+    return [_led(job, rules) if rules and job.sample >= first else job for job in jobs]
 
 
 def plan_curriculum(jobs: Sequence[Job], one_pass: Pass, retriever: Retriever) -> list[Job]:
