@@ -75,6 +75,29 @@ def test_attention_is_compiled_once_for_each_shape_of_a_model_and_not_in_each_pr
     assert [attend(group)[0] for group in (1, 2)] == [1, 1]
 
 
+def test_a_function_that_only_kernels_call_has_no_machine_code_of_its_own() -> None:
+    @numba_cache.inner
+    def powers(base: int, count: int) -> np.ndarray:
+        found = np.ones(count, np.int64)
+        for i in range(1, count):
+            found[i] = base * found[i - 1]
+        return found
+
+    @numba_cache.inner
+    def total(base: int, count: int) -> int:
+        return powers(base, count).sum()
+
+    @numba_cache.njit()
+    def totals(count: int) -> int:
+        return total(np.int64(2), count) + total(np.int64(3), count)
+
+    assert totals(4) == 15 + 40
+    for function in (powers, total):
+        (compiled,) = function.overloads.values()
+        with pytest.raises(ValueError, match="object caching not enabled"):
+            compiled.library._get_compiled_object()
+
+
 TWICE = """
 import sys
 from numba.core import event
