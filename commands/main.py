@@ -150,6 +150,8 @@ def run_command(main: Callable[[], None]) -> None:
     # threads starve the ones that work (measured: 7 against 62 GFLOPS with one busy neighbour on two cores).
     # libgomp reads it once, as torch is loaded: no command loads torch before it comes here.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Pydantic otherwise reads the metadata of every installed package, to look for plug-ins of its own.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     logging.basicConfig(level=logging.WARNING)
     logging.getLogger("huggingface_hub").propagate = False  # it prints its lines itself
     for handler in logging.getLogger().handlers:
