@@ -44,6 +44,7 @@ def run_python(code: str, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_importing_changes_neither_environment_nor_warnings_nor_signal_handlers() -> None:
     run_python(IMPORTING)
 

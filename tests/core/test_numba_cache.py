@@ -119,6 +119,7 @@ def start_twice(folder: Path, number: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> None:
     started = [start_twice(tmp_path, number) for number in (1, 2, 3)]
     lines = [process.communicate()[0].split() for process in started]
@@ -126,6 +127,7 @@ def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> 
     assert sorted(line[1] for line in lines) == ["0", "0", "1"]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_was_compiled_before_is_read_without_all_that_compiling_needs(tmp_path: Path) -> None:
     assert [start_twice(tmp_path, 21).communicate()[0] for _ in range(2)] == ["42 1 True\n", "42 0 False\n"]
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -25,6 +26,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.slow
 def test_steps_of_many_sizes_do_not_add_compiled_code_for_ever(tmp_path: Path) -> None:
     """In a process of its own: torch and oneDNN read how much they keep at the first product."""
     shape = LlamaConfig(

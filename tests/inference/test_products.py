@@ -18,6 +18,7 @@ from tests.helpers.pages import ROOT
 pytestmark = pytest.mark.numeric
 
 
+@pytest.mark.slow
 def test_kernels_take_the_instructions_that_numba_compiles_them_for() -> None:
     """NUMBA_CPU_FEATURES, where it is set: what it leaves out cannot be compiled."""
     program = "from ratchet.inference.local import pairs, vectors; print(pairs.MULTIPLIES_PAIRS, vectors.WIDE)"

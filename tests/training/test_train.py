@@ -115,6 +115,7 @@ def run_disturbed(path: Path, disturbance: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=REPO, env=env, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, finished: Path, tmp_path: Path) -> None:
     path, config, folder = start(tmp_path, model, **WHOLE)
     assert run_disturbed(path, "SIGKILL 5 0").returncode == -signal.SIGKILL and not folder.adapter.exists()
@@ -328,6 +329,7 @@ def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
         train_round(config, 1)
 
 
+@pytest.mark.slow
 def test_device_cpu_trains_on_the_cpu_of_a_machine_with_several_gpus(model: Path, tmp_path: Path) -> None:
     path, _, _ = start(tmp_path, model)
     words = [sys.executable, "tests/helpers/train_beside_gpus.py", "--config", str(path)]
