@@ -24,8 +24,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
-
 from ratchet.agents.core.output import Malformed
 from ratchet.agents.core.prompts import (
     DATA,
@@ -33,8 +31,8 @@ from ratchet.agents.core.prompts import (
     KNOW_IN_FORM,
     QUESTION,
     READ_IN_FORM,
-    FormSettings,
     Prompt,
+    ReadingSettings,
     documents_text,
     final_answer,
     in_form,
@@ -97,13 +95,11 @@ LABEL = re.compile(
 )
 
 
-class Settings(FormSettings):
+class Settings(ReadingSettings):
     """AwE's paths, the documents of a retrieval, and whether citations are checked."""
 
     paths: Literal["both", "knowledge", "retrieval"] = "both"
     """Both paths with a debate, or one path alone."""
-    documents: int = Field(3, gt=0)
-    """Number of documents that a query finds."""
     citations: Literal["none", "checked"] = "none"
     """`checked`: advocates quote, and claims without a quote that is in the document are dropped."""
 
@@ -158,22 +154,22 @@ async def knowledge_first(question: str, tools: Tools, settings: Settings, think
     if settings.paths == "knowledge":
         tools.so_far = Answer(final_answer(guess))
     passages = await tools.search(reader.role, f"{question} {guess}".strip(), settings.documents)
-    return Path(final_answer(await read(tools, reader, passages)), passages)
+    return Path(final_answer(await read(tools, settings, reader, passages)), passages)
 
 
 async def retrieval_first(question: str, tools: Tools, settings: Settings, drafter: Dialogue, reader: Dialogue) -> Path:
     """Draft an answer from documents, retrieve with question and draft, and answer from the second documents alone."""
     first = await tools.search(drafter.role, question, settings.documents)
-    draft = await read(tools, drafter, first)
+    draft = await read(tools, settings, drafter, first)
     if settings.paths == "retrieval":
         tools.so_far = Answer(final_answer(draft), tuple(first))
     second = await tools.search(reader.role, f"{question} {draft}".strip(), settings.documents)
-    return Path(final_answer(await read(tools, reader, second)), second)
+    return Path(final_answer(await read(tools, settings, reader, second)), second)
 
 
-async def read(tools: Tools, reader: Dialogue, passages: Sequence[Passage]) -> str:
+async def read(tools: Tools, settings: Settings, reader: Dialogue, passages: Sequence[Passage]) -> str:
     """Ask the model the question with these documents."""
-    return await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
+    return await tools.ask(reader, tools.prompt("reader.user", documents=settings.show(passages)))
 
 
 async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings) -> str:

@@ -21,8 +21,8 @@ from ratchet.agents.core.lookahead import Draft, first_sentence
 from ratchet.agents.core.prompts import (
     DOCUMENTS_AND_QUESTION,
     READ_IN_FORM,
-    FormSettings,
     Prompt,
+    ReadingSettings,
     documents_text,
     final_answer,
 )
@@ -32,13 +32,11 @@ from ratchet.core.config import Section
 from ratchet.core.records import Passage, Question
 
 
-class IterRetGenSettings(FormSettings):
+class IterRetGenSettings(ReadingSettings):
     """Rounds, and documents of a retrieval."""
 
     rounds: int = Field(3, gt=0)
     """Number of rounds."""
-    documents: int = Field(3, gt=0)
-    """Number of documents that a query finds."""
 
 
 async def iter_retgen(question: Question, tools: Tools, settings: IterRetGenSettings) -> Answer:
@@ -58,7 +56,7 @@ async def iter_retgen(question: Question, tools: Tools, settings: IterRetGenSett
     said = ""
     for _ in range(settings.rounds):
         passages = await tools.search("answerer", f"{question.text} {said}".strip(), settings.documents)
-        said = await tools.ask(*tools.begin("answerer", answer_form=settings.form, documents=documents_text(passages)))
+        said = await tools.ask(*tools.begin("answerer", answer_form=settings.form, documents=settings.show(passages)))
         tools.so_far = Answer(final_answer(said), tuple(passages))
     return tools.so_far
 
@@ -96,11 +94,9 @@ def stated_answer(text: str) -> str | None:
     return (said[-1].strip().splitlines() or [""])[0].strip().removesuffix(".") or None
 
 
-class IRCoTSettings(FormSettings):
+class IRCoTSettings(ReadingSettings):
     """The amount of retrieval, the length of the reasoning, and who answers."""
 
-    documents: int = Field(3, gt=0)
-    """Number of documents that a query finds."""
     pool: int = Field(15, gt=0)
     """Maximum number of paragraphs in the pool; all fit if it is at least documents * (1 + sentences)."""
     sentences: int = Field(10, gt=0)
@@ -145,7 +141,7 @@ async def ircot(question: Question, tools: Tools, settings: IRCoTSettings) -> An
     example = (tools.prompt("reasoner.user", **values), reply)
     for number in range(1, settings.sentences + 1):
         dialogue = tools.dialogue("reasoner", tools.prompt("reasoner.system"), (example,))
-        message = tools.prompt("reasoner.user", documents=documents_text(pool.values()))
+        message = tools.prompt("reasoner.user", documents=settings.show(pool.values()))
         thought = await tools.draft(dialogue, message, prefix, settings.thought_tokens, sentence_tokens)
         prefix += thought.used
         query = thought.decode(thought.used).strip()
@@ -160,7 +156,7 @@ async def ircot(question: Question, tools: Tools, settings: IRCoTSettings) -> An
     if settings.reader == "never":
         return Answer(stated or thought.decode(prefix).strip(), passages)
     tools.so_far = Answer(stated or "", passages)
-    said = await tools.ask(*tools.begin("reader", answer_form=settings.form, documents=documents_text(passages)))
+    said = await tools.ask(*tools.begin("reader", answer_form=settings.form, documents=settings.show(passages)))
     return Answer(final_answer(said), passages)
 
 

@@ -23,6 +23,7 @@ from ratchet.agents.core.prompts import (
     READ_IN_FORM,
     FormSettings,
     Prompt,
+    ReadingSettings,
     documents_text,
     final_answer,
     in_form,
@@ -47,13 +48,6 @@ def gold_answer(question: Question, settings: Section) -> tuple[str, str]:
 # short answer in free text, as mRAG's baselines do not.
 
 
-class NaiveSettings(FormSettings):
-    """The documents that are read."""
-
-    documents: int = Field(3, gt=0)
-    """Number of documents that a query finds."""
-
-
 def naive_gold_answer(question: Question, settings: FormSettings) -> tuple[str, str]:
     """The answer in the form that the prompt asks for."""
     return "answerer", in_form(question.gold_answer, settings.answer_form)
@@ -65,11 +59,11 @@ async def naive_gen(question: Question, tools: Tools, settings: FormSettings) ->
     return Answer(final_answer(said))
 
 
-async def naive_rag(question: Question, tools: Tools, settings: NaiveSettings) -> Answer:
+async def naive_rag(question: Question, tools: Tools, settings: ReadingSettings) -> Answer:
     """Naive-RAG of AwE and FlashRAG: retrieve for the question, then answer from the documents. Budget: one model call,
     one retrieval (top 3)."""
     passages = await tools.search("answerer", question.text, settings.documents)
-    said = await tools.ask(*tools.begin("answerer", answer_form=settings.form, documents=documents_text(passages)))
+    said = await tools.ask(*tools.begin("answerer", answer_form=settings.form, documents=settings.show(passages)))
     return Answer(final_answer(said), tuple(passages))
 
 
@@ -209,7 +203,7 @@ SYSTEMS: dict[str, SystemSpec[Any]] = {
         gold_action=naive_gold_answer,
     ),
     "naive_rag": SystemSpec(
-        NaiveSettings,
+        ReadingSettings,
         naive_rag,
         roles=("answerer",),
         prompts={"answerer.system": READ_IN_FORM, "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)},

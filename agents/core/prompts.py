@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pydantic import Field
+
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import read_small_text, write_atomic
@@ -172,6 +174,21 @@ class FormSettings(Section):
     @property
     def form(self) -> str:
         return FORMS[self.answer_form]
+
+
+class ReadingSettings(FormSettings):
+    """The documents that are read, and the form of the answer."""
+
+    documents: int = Field(3, gt=0)
+    """Number of documents that a query finds."""
+    order: Literal["best_first", "best_last"] = Field("best_first", exclude_if=lambda order: order == "best_first")
+    """Order of the documents in the prompt. `best_last`: the best one stands next to the question, where small models
+    read it better."""
+
+    def show(self, passages: Iterable[Passage]) -> str:
+        """The documents as text, in that order."""
+        passages = list(passages)
+        return documents_text(passages if self.order == "best_first" else passages[::-1])
 
 
 KNOW_IN_FORM = Prompt("Answer the question from what you know. {{answer_form}}", optional=("answer_form",))

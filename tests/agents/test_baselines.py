@@ -55,6 +55,20 @@ async def test_an_answer_behind_the_words_of_drags_script_is_asked_for_and_read(
     assert readers and all('End with "The answer is:"' in text and "answer alone" not in text for text in readers)
 
 
+@pytest.mark.parametrize("name", ["naive_rag", "iter_retgen", "awe", "ircot"])
+async def test_the_best_document_may_stand_next_to_the_question(name: str) -> None:
+    replies = {"awe": ["Ada"] * 4 + [">>> So it is. <<<"] * 2 + ["Ada"], "ircot": ["The answer is Ada.", "Ada"]}
+    found, shown = [passage(1, "The best."), passage(2, "The next.")], {}
+    for order in ("best_first", "best_last"):
+        agent = engine(replies.get(name, ["Ada"] * 3))
+        shelf = Shelf({QUESTION.text: found, f"{QUESTION.text} Ada": found})
+        trajectory = await play({"name": name, "settings": {"order": order}}, agent, shelf)
+        assert list(trajectory.searches[0].passages) == found, "the record has the search's own order"
+        prompts = [str(call.messages[-1]["content"]) for call in agent.calls]
+        shown[order] = next(text for text in prompts if "The best." in text and "Question:" in text)
+    assert "The best." in shown["best_first"].split("[2]")[0] and "The best." in shown["best_last"].split("[2]")[1]
+
+
 @pytest.mark.parametrize("name", ["awe", "awe_drag"])
 async def test_ircots_last_call_reads_all_that_awes_settings_retrieve(name: str) -> None:
     settings = load_config(f"configs/papers/{name}.yaml").evaluation.baselines["IRCoT"].settings
