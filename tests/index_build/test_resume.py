@@ -114,6 +114,7 @@ def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path, workers: st
     assert not list(building.glob("[0-9]*"))
 
 
+@pytest.mark.slow
 def test_jobs_side_by_side_build_the_same_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs of an array begin together: none of them sees the others' shards when it begins. Workers change nothing."""
     config = index_config(tmp_path, corpus(50), shard_documents=8, **SMALL)

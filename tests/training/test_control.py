@@ -86,6 +86,7 @@ def sampled(selection: Selection) -> list[str]:
     return [key for choice in selection.questions for key in choice.rewards]
 
 
+@pytest.mark.slow
 def test_the_control_says_what_it_was_trained_on_and_is_stopped_before_those_questions(
     trained: tuple[Config, RoundFolder],
 ) -> None:

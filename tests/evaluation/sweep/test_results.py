@@ -49,6 +49,7 @@ def test_differences_are_paired_and_corrected_over_all_that_a_table_shows(finish
         assert corrected == pytest.approx(floor)
 
 
+@pytest.mark.slow
 def test_the_choice_is_the_best_mean_on_dev_alone_and_is_compared_with_the_best_untrained_system(
     finished: Path,
 ) -> None:
@@ -127,6 +128,7 @@ def test_the_test_set_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFix
     assert results.set("test").looks == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_sweep(tmp_path)
     run(path, "cell", "0/1")

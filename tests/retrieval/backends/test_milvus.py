@@ -143,6 +143,7 @@ def test_what_an_interrupted_build_left_is_sent_again(tmp_path: Path) -> None:
         check(ranking, truth[:, i], int((truth[:, i] > 0).sum()))
 
 
+@pytest.mark.slow
 def test_a_file_that_is_open_elsewhere(config: str) -> None:
     code = textwrap.dedent(f"""
         from ratchet.retrieval.backends.milvus import VectorSpace, drop_milvus
