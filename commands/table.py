@@ -101,6 +101,15 @@ COMMANDS = {
         ),
         config="none",
     ),
+    "new": Command(
+        "write a system, reward, objective or benchmark of your own, to edit it",
+        "new:new",
+        (
+            Argument("kind", choices=["system", "reward", "objective", "benchmark"]),
+            Argument("name", help="the file's name; of a system a test that needs no model is written beside it"),
+        ),
+        config="none",
+    ),
     "index": Command(
         "build the index of a config from its documents, or what is missing of it",
         "index:build",

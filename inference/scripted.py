@@ -2,26 +2,27 @@
 
 A script is a JSONL file of rules, tried in order; the first that matches gives the reply:
 
-    {"match": "Question:", "prompt": "searcher", "reply": "{\\"search_query\\": \\"harbour\\"}"}
+    {"match": "Question:", "prompt": "searcher", "reply": {"search_query": "harbour"}}
     {"match": "relevant?", "replies": ["yes", "no"]}      one of them, chosen by the call's seed
     {"match": "crash", "error": "the server is gone"}     raises EngineError
     {"default": "I do not know."}                         when nothing above matches
 
-`match` is searched in the last user message (in the whole prompt where a call has no messages), `prompt` in
-the whole prompt text. A rule may add `delay`, in seconds, and `adapted`: true where it applies to adapters only, false
-where to the base model only.
+A reply is a text, or an object that is written as JSON. `match` is searched in the last user message (in the whole
+prompt where a call has no messages), `prompt` in the whole prompt text. A rule may add `delay`, in seconds, and
+`adapted`: true where it applies to adapters only, false where to the base model only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from ratchet.core.config import ModelConfig, parse
 from ratchet.core.errors import UserError
@@ -33,16 +34,24 @@ from ratchet.inference.completion import Completion, FinishReason, Message, Samp
 from ratchet.inference.engine import EngineError
 
 
+def as_text(reply: Any) -> Any:
+    """An object as JSON; whatever else as it is."""
+    return json.dumps(reply, ensure_ascii=False) if isinstance(reply, Mapping) else reply
+
+
+Text = Annotated[str, BeforeValidator(as_text)]
+
+
 class Rule(BaseModel):
     """One line of a script."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     match: str = ""
     prompt: str = ""
-    reply: str | None = None
-    replies: tuple[str, ...] = ()
+    reply: Text | None = None
+    replies: tuple[Text, ...] = ()
     error: str | None = None
-    default: str | None = None
+    default: Text | None = None
     delay: float = 0.0
     adapted: bool | None = None
 
@@ -84,7 +93,8 @@ class ScriptedReply:
         self.pieces, self.end = pieces, end
 
 
-Reply = str | ScriptedReply
+Reply = str | Mapping[str, Any] | ScriptedReply
+"""A mapping is written as JSON."""
 Replies = Callable[[str, SamplingParams, Sequence[Message]], Reply] | Sequence[Reply | Exception]
 
 
@@ -140,7 +150,7 @@ class ScriptedEngine:
                 await asyncio.sleep(delay)
         finally:
             self.running -= 1
-        reply = reply if isinstance(reply, ScriptedReply) else ScriptedReply((reply, 1.0))
+        reply = reply if isinstance(reply, ScriptedReply) else ScriptedReply((as_text(reply), 1.0))
         tokens = [(i, math.log(p)) for text, p in reply.pieces for i in self.format.encode(text)]
         tokens.append((self.format.end_of_turn, math.log(reply.end)))
         text = "".join(text for text, _ in reply.pieces)

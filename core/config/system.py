@@ -39,9 +39,10 @@ class SystemConfig(Section):
     roles: dict[str, RoleConfig] = Field(default={})
     """How roles are played, by name. `default` holds for every role without an entry."""
     malformed: Literal["constrain", "reask", "redraw", "give_up"] = "constrain"
-    """What happens with a reply that does not parse as an action. `constrain`: it cannot occur, as decoding is
-    constrained to the action's JSON schema. `reask`: the model is shown the error. `redraw`: another reply is drawn,
-    each time 0.1 warmer up to 0.5, as in mRAG's published code. `give_up`: the trajectory ends as unparsed."""
+    """What happens with a reply that does not parse as an action. `constrain`: decoding is constrained to the action's
+    JSON schema, so only a reply that is cut off at `max_tokens` does not parse, and ends the trajectory as unparsed.
+    `reask`: the model is shown the error. `redraw`: another reply is drawn, each time 0.1 warmer up to 0.5, as in
+    mRAG's published code. `give_up`: the trajectory ends as unparsed."""
     labels: Literal["free", "constrain"] = Field("free", exclude_if=lambda labels: labels == "free")
     """What happens where a question has labels and the answer is none of them. `free`: the trajectory is unparsed.
     `constrain`: the last dialogue is asked for a label with constrained decoding."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ratchet.core.records import Conversation, Passage, Question, Score, Selection, Trajectory
     from ratchet.report.run_table import read_run
     from ratchet.retrieval.opening import open_index
+    from ratchet.sampling.play import play
 else:
     _HOMES = {
         "Conversation": "core.records",
@@ -23,6 +24,7 @@ else:
         "Trajectory": "core.records",
         "load_config": "core.config",
         "open_index": "retrieval.opening",
+        "play": "sampling.play",
         "read_run": "report.run_table",
     }
 
@@ -42,5 +44,6 @@ __all__ = [
     "Trajectory",
     "load_config",
     "open_index",
+    "play",
     "read_run",
 ]

@@ -14,7 +14,8 @@ from ratchet.inference.scripted import ScriptedEngine
 from ratchet.retrieval.encoders.dense import LocalEmbedder
 from ratchet.retrieval.encoders.limits import Embed
 from ratchet.retrieval.retriever import SourceError
-from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
+from ratchet.sampling.play import EverySource
+from tests.helpers.playing import CLAIM, Shelf, alike, engine, passage, play, say
 from tests.helpers.remembering import opened
 from tests.helpers.snapshots import check_snapshot
 
@@ -78,7 +79,7 @@ async def test_without_the_decomposer_names_are_the_keys(memory: str, asked: lis
 
 
 def reach_in(folder: Path, embed: Embed = alike) -> Resources:
-    return Resources(Everywhere(Shelf(SHELF)), opened(folder), embed)
+    return Resources(EverySource(Shelf(SHELF)), opened(folder), embed)
 
 
 @pytest.mark.parametrize("memory", ["string", "meaning"])
@@ -108,7 +109,7 @@ async def test_what_memory_and_embedder_do_not_take_is_noted(tmp_path: Path) -> 
         def end_of(self, text: str) -> tuple[str, int]:
             return text[-12:], 3
 
-    resources = Resources(Everywhere(Shelf(SHELF)), opened(tmp_path, characters=10), Short(EmbedderConfig(path="any")))
+    resources = Resources(EverySource(Shelf(SHELF)), opened(tmp_path, characters=10), Short(EmbedderConfig(path="any")))
     done = await check([PARTS, search("harbour"), verdict()], resources=resources, memory="meaning")
     assert [event.text for event in done.events if isinstance(event, Note)] == [
         "the embedder left out 3 token(s) at the beginning of the text",

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from ratchet.agents.core.resources import Resources
 from ratchet.core.records import Passage, Recall, Search, ToolCall, Trajectory
 from ratchet.inference.scripted import Replies
+from ratchet.sampling.play import RetrieverSource
 from tests.agents.test_budgets import CALLS, PARTS, SUPPORTED, debaters
-from tests.helpers.playing import CLAIM, Shelf, ShelfSource, alike, engine, play
+from tests.helpers.playing import CLAIM, Shelf, alike, engine, play
 from tests.helpers.remembering import opened
 
 WORDS = [f"word{n}" for n in range(40)]
@@ -59,7 +60,7 @@ def check(played: Trajectory, agent: Any, others: Iterable[Passage] = ()) -> Non
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(12, 60), st.integers(12, 60))
 def test_what_the_judge_of_tool_mad_reads_is_what_the_agents_read(lengths: list[int], one: int, other: int) -> None:
     agent, shelf = engine(debaters("SUPPORTS", "REFUTES")), shelf_of(lengths)
-    sources = {"search": ShelfSource("search", shelf), "cut": ShelfSource("cut", shelf)}
+    sources = {"search": RetrieverSource("search", shelf), "cut": RetrieverSource("cut", shelf)}
     resources = Resources(sources, embed=alike, max_tokens={"search": one, "cut": other})
     config = {"name": "tool_mad", "settings": {"sources": {"rag": "cut"}}}
     played = asyncio.run(play(config, agent, shelf, question=CLAIM, resources=resources))
@@ -84,7 +85,7 @@ def test_what_mermaid_shows_again_remembers_and_recalls_is_what_was_shown(
     replies = [PARTS, CALLS[0], also, SUPPORTED]
     with tempfile.TemporaryDirectory() as folder:
         memory = opened(Path(folder), characters=characters)
-        sources = {"search": ShelfSource("search", shelf), "cut": ShelfSource("cut", shelf)}
+        sources = {"search": RetrieverSource("search", shelf), "cut": RetrieverSource("cut", shelf)}
         resources = Resources(sources, memory, alike, max_tokens={"search": one, "cut": other})
         config = {"name": "mermaid", "settings": {"tools": ["search", "cut"]}}
         for number in range(2):
@@ -99,7 +100,7 @@ def test_what_mermaid_shows_again_remembers_and_recalls_is_what_was_shown(
 
 @pytest.mark.parametrize("name", ["mermaid", "tool_mad"])
 async def test_one_id_that_a_service_gives_two_texts_is_two_passages(name: str, tmp_path: Path) -> None:
-    class Changing(ShelfSource):
+    class Changing(RetrieverSource):
         asked = 0
 
         async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:

@@ -15,8 +15,9 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, read_segments
 from ratchet.core.progress import Progress
 from ratchet.core.records import Trajectory
+from ratchet.sampling.play import resources_over
 from ratchet.sampling.pool import Task, run_pool
-from tests.helpers.playing import CLAIM, SETTING, DownSource, Shelf, engine, passage, reach_over
+from tests.helpers.playing import CLAIM, SETTING, DownSource, Shelf, alike, engine, passage
 
 SHELF = Shelf({CLAIM.text: [passage(1), passage(2)], "Ada": [passage(3)]})
 YES = "Ada did it.\nSUPPORTS"
@@ -33,7 +34,7 @@ def run(folder: Path, resources: Resources, claims: int, **settings: Any) -> Non
 
 
 def test_one_service_that_stays_down_stops_the_pool_after_a_run_of_claims(tmp_path: Path) -> None:
-    with reach_over(SHELF) as resources:
+    with resources_over(SHELF, alike) as resources:
         broken = replace(resources, sources={"search": DownSource("search")})
         message = r"last 3 trajectories failed, or a tool of theirs did.*search answered 503"
         with pytest.raises(UserError, match=message):
@@ -53,6 +54,6 @@ class Flaky(DownSource):
 
 
 def test_failures_that_are_not_in_a_row_stop_nothing(tmp_path: Path) -> None:
-    with reach_over(SHELF) as resources:
+    with resources_over(SHELF, alike) as resources:
         run(tmp_path, replace(resources, sources={"search": Flaky("search")}), 9, max_failures=2)
     assert len(list(read_segments(tmp_path, Trajectory))) == 9

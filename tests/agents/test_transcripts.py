@@ -29,19 +29,19 @@ from ratchet.core.records import Label, Note, Passage, Question
 from ratchet.inference.scripted import ScriptedReply
 from ratchet.questions.labels import FEVER, TRUE_FALSE
 from ratchet.retrieval.retriever import SourceError
+from ratchet.sampling.play import EverySource, resources_over
 from tests.helpers.playing import (
     CLAIM,
     QUESTION,
     DownSource,
-    Everywhere,
     Shelf,
     act,
+    alike,
     apart,
     engine,
     passage,
     play,
     query,
-    reach_over,
     review,
     say,
 )
@@ -118,8 +118,8 @@ async def test_what_a_system_makes_of_its_models_replies(case: dict[str, Any]) -
     if "fails" in case:
         shelf = Failing(found, [words.replace("TASK", task.text) for words in case["fails"]])
     config = {"name": case["system"], "settings": case.get("settings", {}), **case.get("config", {})}
-    with reach_over(shelf) as resources:
-        sources = Everywhere(shelf)
+    with resources_over(shelf, alike) as resources:
+        sources = EverySource(shelf)
         sources.update({name: DownSource(name) for name in case.get("down", [])})
         resources = replace(resources, sources=sources, embed=apart)
         done = await play(config, agent, shelf, question=task, resources=resources)

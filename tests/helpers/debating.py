@@ -11,7 +11,8 @@ from ratchet.core.config import Thresholds
 from ratchet.core.records import Passage, Question, Trajectory
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.retrieval.sources.source import Source
-from tests.helpers.playing import CLAIM, Shelf, engine, passage, play, reach_over
+from ratchet.sampling.play import resources_over
+from tests.helpers.playing import CLAIM, Shelf, alike, engine, passage, play
 
 YES, NO, OPEN = "SUPPORTS", "REFUTES", "NOT ENOUGH INFO"
 Turns = Mapping[str, Sequence[str]]
@@ -54,7 +55,7 @@ class Debate:
     ) -> Trajectory:
         """`down` is a source that answers in the place of its name; `calibrated` are the embedder's thresholds."""
         config = {"name": "tool_mad", "settings": settings, "roles": roles or {}}
-        with reach_over(self.shelf) as resources:
+        with resources_over(self.shelf, alike) as resources:
             if down is not None:
                 resources = replace(resources, sources={**resources.sources, down.name: down})
             resources = replace(resources, thresholds=calibrated or resources.thresholds)

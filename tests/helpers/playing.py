@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +11,15 @@ from ratchet.agents.core.resources import Resources
 from ratchet.agents.core.system import System, SystemSpec, load_system
 from ratchet.agents.core.task import Job, RunContext
 from ratchet.agents.core.tools import Answer, Tools
-from ratchet.core.config import MemoryConfig, Section, SystemConfig
+from ratchet.core.config import Section, SystemConfig
 from ratchet.core.records import Event, Passage, Question, Trajectory
 from ratchet.inference.completion import Completion, Message, SamplingParams
 from ratchet.inference.engine import Engine
 from ratchet.inference.scripted import Replies, ScriptedEngine
 from ratchet.questions.labels import FEVER
-from ratchet.retrieval.memory import Memory
 from ratchet.retrieval.retriever import SourceError
-from ratchet.retrieval.sources.source import SearchSource, Source
+from ratchet.retrieval.sources.source import SearchSource
+from ratchet.sampling.play import resources_over
 from ratchet.sampling.pool import run_episode
 from tests.helpers.tiny import Style, tiny_format
 
@@ -85,21 +82,9 @@ async def play(
     system = load_system(config if isinstance(config, SystemConfig) else SystemConfig.model_validate(config))
     engines: Mapping[str, Engine] = {"agent": agent} if isinstance(agent, ScriptedEngine) else agent
     shelf = shelf or Shelf({})
-    with reach_over(shelf) as everywhere:
+    with resources_over(shelf, alike) as everywhere:
         job = Job(question, sample=3, key="k1", seed=seed)
         return await run_episode(job, system, engines, shelf, setting, resources or everywhere, watch)
-
-
-class ShelfSource(SearchSource):
-    """A search service that answers from a shelf."""
-
-    digest = "shelf"
-
-    def __init__(self, name: str, shelf: Shelf) -> None:
-        self.name, self.about, self.shelf = name, f"searches {name}", shelf
-
-    async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        return self.shelf.search(query, k, offset)
 
 
 class DownSource(SearchSource):
@@ -114,17 +99,6 @@ class DownSource(SearchSource):
         raise SourceError(f"{self.name} answered 503: nothing (after 5 tries); run the same command again later")
 
 
-class Everywhere(dict[str, Source]):
-    """Sources of any name, all over one shelf."""
-
-    def __init__(self, shelf: Shelf) -> None:
-        super().__init__()
-        self.shelf = shelf
-
-    def __missing__(self, name: str) -> Source:
-        return self.setdefault(name, ShelfSource(name, self.shelf))
-
-
 def alike(texts: Sequence[str]) -> np.ndarray:
     """An embedder to which all texts mean the same."""
     return np.ones((len(texts), 1), np.float32)
@@ -134,17 +108,6 @@ def apart(texts: Sequence[str]) -> np.ndarray:
     """An embedder to which only equal texts are alike."""
     seen = sorted(set(texts))
     return np.eye(len(seen), dtype=np.float32)[[seen.index(text) for text in texts]]
-
-
-@contextmanager
-def reach_over(shelf: Shelf) -> Iterator[Resources]:
-    """Every source there could be, an empty memory, and an embedder."""
-    with tempfile.TemporaryDirectory() as folder:
-        memory = Memory(MemoryConfig(), Path(folder))
-        try:
-            yield Resources(Everywhere(shelf), memory, alike)
-        finally:
-            memory.close()
 
 
 Solve = Callable[[Tools], Awaitable[Answer]]

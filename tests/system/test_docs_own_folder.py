@@ -8,10 +8,11 @@ import pytest
 import yaml
 
 from tests.helpers.experiment import command, make_experiment
-from tests.helpers.pages import ROOT, commands_in
+from tests.helpers.pages import ROOT, blocks, commands_in
 
 FILE = re.compile(r"^`(?P<path>\w+\.py)`[^\n]*:\n\n```python\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 SECTIONS = re.compile(r"^```yaml\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+JSONL = re.compile(r"^```jsonl\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^<!-- own folder: run -->\n```bash\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -23,8 +24,7 @@ def follow(page: str, folder: Path) -> dict[str, str]:
     judge.write_text(json.dumps({"default": '{"polite": true}'}) + "\n")
     config["models"]["judge"] = {**config["models"]["agent"], "engine": "scripted", "script": str(judge)}
     script = folder / "script.jsonl"
-    brief = {"prompt": "in as few words as possible", "replies": ["Ada Torrin", "It was Ada Torrin", "Ada Torrin"]}
-    script.write_text(json.dumps(brief) + "\n" + script.read_text())
+    script.write_text(JSONL.search(text)["text"])  # type: ignore[index]
     for file in FILE.finditer(text):
         (folder / file["path"]).write_text(file["text"])
     (folder / "data/lakes").mkdir(parents=True)
@@ -58,6 +58,23 @@ def test_the_files_of_the_page_are_asked_sampled_scored_and_evaluated(tmp_path: 
     assert json.loads(selection.read_text())["weights"] == {"f1": 2.0, "./brevity.py": 1.0}
     [part] = tmp_path.glob("run*/**/round-1/trajectories/part-0.jsonl")
     trajectory = json.loads(part.read_text().splitlines()[0])
-    assert re.fullmatch(r"self_consistency-[0-9a-f]{8}", trajectory["system"])
-    assert sum(event["kind"] == "model" for event in trajectory["events"]) == 3, "three votes, three calls"
-    assert len(trajectory["passages"]) == 3, "an answer's documents are those that were read"
+    assert re.fullmatch(r"hops-[0-9a-f]{8}", trajectory["system"])
+    roles = [event["role"] for event in trajectory["events"] if event["kind"] == "model"]
+    assert roles[0] == "searcher" and trajectory["events"][1]["query"] == "harbour"
+
+
+def test_the_files_of_the_page_are_those_that_the_command_writes(tmp_path: Path) -> None:
+    shown = {file["path"]: file["text"] for file in FILE.finditer((ROOT / "docs/guides/extend.md").read_text())}
+    names = {"system": "hops", "reward": "brevity", "objective": "reward_weighted", "benchmark": "lakes"}
+    for kind, name in names.items():
+        written = command("-m", "ratchet", "new", kind, name, folder=tmp_path)
+        assert written.returncode == 0 and f"written to {name}.py" in written.stdout
+        assert (tmp_path / f"{name}.py").read_text() == shown[f"{name}.py"]
+
+
+def test_what_the_page_shows_of_a_test_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command("-m", "ratchet", "new", "system", "hops", folder=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs/guides/extend.md"
+    [example] = [block for block in blocks(page, "python") if "import play" in block]
+    exec(example, {})

@@ -149,8 +149,8 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
 
     # A reward and a system of the user's own.
     assert "Brevity" in walk("score", *CONFIG, "--also", plugin("brevity.py", folder))
-    system = plugin("self_consistency.py", folder)
-    own = (*CONFIG, "--set", "run=runs/mine", "--set", f"system={{name: {system}, settings: {{votes: 2}}}}")
+    system = plugin("hops.py", folder)
+    own = (*CONFIG, "--set", "run=runs/mine", "--set", f"system={{name: {system}, settings: {{searches: 1}}}}")
     assert "model calls 2," in walk("ask", "Who built Velm's harbour?", *own)
     if IS_TIMED:
         with capsys.disabled():

@@ -16,7 +16,8 @@ from ratchet.core.records import Note, Question, Search, ToolCall, Trajectory
 from ratchet.inference.http.chat_api import TextFormat
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.retrieval.sources.source import ToolResult
-from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, engine, passage, play, run
+from ratchet.sampling.play import RetrieverSource
+from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, engine, passage, play, run
 from tests.helpers.remembering import opened
 from tests.helpers.tiny import tiny_format
 
@@ -54,7 +55,7 @@ async def test_what_a_source_finds_is_cut_to_the_tokens_that_fit_and_noted(
         await tools.call("one", "web", {"query": "tide"}, 2, ["web"])
         return Answer("")
 
-    reach = Resources({"web": ShelfSource("web", shelf)}, max_tokens={"web": max_tokens} if max_tokens else {})
+    reach = Resources({"web": RetrieverSource("web", shelf)}, max_tokens={"web": max_tokens} if max_tokens else {})
     done = await solved(solve, reach, agent=ScriptedEngine(chat, [], max_context))
     searched, called = (event for event in done.events if isinstance(event, Search | ToolCall))
     most = max_tokens or max_context // 8 // 2
@@ -70,7 +71,7 @@ async def test_what_a_source_finds_is_cut_to_the_tokens_that_fit_and_noted(
 
 
 async def test_a_tools_text_is_cut_like_a_passage_and_the_index_is_not_cut() -> None:
-    class Notebook(ShelfSource):
+    class Notebook(RetrieverSource):
         async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
             return ToolResult(text=ABSTRACT)
 
@@ -98,7 +99,7 @@ async def test_a_source_that_the_config_has_not_is_the_users_to_mend() -> None:
         return Answer("", tuple(await tools.search("one", "harbour", 1, source="wab")))
 
     with pytest.raises(UserError, match=r"'wab', which the config has not.*did you mean 'web'"):
-        await solved(solve, Resources({"web": ShelfSource("web", SHELF)}))
+        await solved(solve, Resources({"web": RetrieverSource("web", SHELF)}))
 
 
 async def test_tools_are_offered_and_called_and_what_they_refuse_is_told() -> None:
@@ -109,7 +110,9 @@ async def test_tools_are_offered_and_called_and_what_they_refuse_is_told() -> No
         absent = await tools.call("one", "news", {"query": "harbour"}, 2, ["web"])
         return Answer(" | ".join((wrong.error, absent.error)), found.passages)
 
-    done = await solved(solve, Resources({"web": ShelfSource("web", SHELF), "news": ShelfSource("news", SHELF)}))
+    done = await solved(
+        solve, Resources({"web": RetrieverSource("web", SHELF), "news": RetrieverSource("news", SHELF)})
+    )
     assert [p.id for p in done.tool_calls[0].passages] == ["c1", "c2"]
     assert 'takes one argument, "query"' in done.answer and "no tool 'news'" in done.answer
     assert [bool(call.error) for call in done.tool_calls if call.kind == "tool"] == [False, True, True]

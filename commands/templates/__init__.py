@@ -1,0 +1,1 @@
+"""The files that `ratchet new` writes, which docs/guides/extend.md shows."""
