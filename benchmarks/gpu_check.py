@@ -162,7 +162,7 @@ def sharded(sizes: Sizes) -> Iterator[Line]:
         *(() if sizes.on_gpu else ("--dtype", "float32")),
     )  # fmt: skip
     config = ROOT / "configs" / "accelerate" / ("fsdp.yaml" if sizes.on_gpu else "cpu_fsdp.yaml")
-    launch = ("-m", "accelerate.commands.launch", "--config_file", str(config))
+    launch = ("-m", "ratchet.training.launch", "--config_file", str(config))
     processes = 1 if sizes.on_gpu else 2
     found = measure(sizes, *words, launch=(*launch, "--num_processes", str(processes)))
     alone = measure(sizes, *words)

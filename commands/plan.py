@@ -15,7 +15,7 @@ from ratchet.core.config import Config, EncoderConfig, SplitConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.arms import split_of
-from ratchet.inference.serving.memory import CARDS, card_asked
+from ratchet.inference.serving.memory import CARDS, Card, card_asked
 from ratchet.inference.serving.specs import GB
 from ratchet.retrieval.footprint import dense_needs, encoder_shape
 from ratchet.rounds.ledger import latest_entries
@@ -55,12 +55,7 @@ def plan(config: Config, options: argparse.Namespace) -> None:
     if config.members:
         raise UserError(f"{options.config}: the config has `members`; plan each member with its own config")
     card = card_asked(options.gpu, options.gpu_gb) or CARDS["A100-80"]
-    evaluated = [split_of(config, name) for name in config.evaluation.question_sets]
-    questions = NumQuestions(
-        options.questions or _split_size(config.questions.train, config.seed),
-        options.held_out or _split_size(config.questions.dev, config.seed),
-        options.held_out or sum(_split_size(split, config.seed) for split in evaluated),
-    )
+    questions = _num_questions(config, options.questions, options.held_out)
     experiment, use = ExperimentRun(config, ()), system_use(config)
     costs = {name: cost(model) for name, model in config.models.items()}
     entries = latest_entries(experiment.run)
@@ -75,6 +70,26 @@ def plan(config: Config, options: argparse.Namespace) -> None:
     for line in (*_how_counted(stages, use, config.index.chunk_tokens), _rate_line(rate, source)):
         # In a terminal lines are broken between words; in a file or pipe they are as long as they are.
         print(textwrap.fill(line, shutil.get_terminal_size((10_000, 0)).columns, subsequent_indent="    "))
+
+
+def hours_lines(config: Config, questions: int, card: Card) -> Iterator[str]:
+    """A line for each stage of a run with so many training questions: its trajectories, and hours where a rate is
+    known."""
+    costs = {name: cost(model) for name, model in config.models.items()}
+    for stage in plan_stages(ExperimentRun(config, ()), system_use(config), _num_questions(config, questions, None)):
+        work = sum(tokens.computed * costs[model] for model, tokens in stage.models.items())
+        number = f"{count(stage.trajectories)} trajectories, " if stage.trajectories else ""
+        yield f"{stage.key.title}: {number}{_planned(work, card.tokens_per_second) or '?'} GPU hours"
+
+
+def _num_questions(config: Config, train: int | None, held_out: int | None) -> NumQuestions:
+    """The numbers that are given, else those of the files."""
+    evaluated = [split_of(config, name) for name in config.evaluation.question_sets]
+    return NumQuestions(
+        train or _split_size(config.questions.train, config.seed),
+        held_out or _split_size(config.questions.dev, config.seed),
+        held_out or sum(_split_size(split, config.seed) for split in evaluated),
+    )
 
 
 def print_memory(rows: Sequence[MemoryRow], where: str, out: TextIO | None = None) -> None:

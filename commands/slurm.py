@@ -12,14 +12,16 @@ from ratchet.agents.core.system import models_of
 from ratchet.commands.checks import check_training_extras
 from ratchet.commands.config import config_words
 from ratchet.commands.models import planned_memory
+from ratchet.commands.plan import hours_lines
 from ratchet.core.config import Config, ModelConfig, load_members
 from ratchet.core.errors import UserError
-from ratchet.inference.serving.memory import Card, card_asked
+from ratchet.inference.serving.memory import CARDS, Card, card_asked
+from ratchet.inference.tokenizer import is_hub_name
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.load import load_split
 from ratchet.questions.manifest import check_same
 from ratchet.rounds.stages import ExperimentRun, stages_of
-from ratchet.slurm.plan import Job, JobRequest, plan
+from ratchet.slurm.plan import Job, JobRequest, plan, unused_resources
 from ratchet.slurm.site import load_site
 from ratchet.slurm.submit import Submission, script_of, submit
 
@@ -33,15 +35,23 @@ def submit_job(config: Config, options: argparse.Namespace) -> None:
     site, card = load_site(site_file), card_asked(options.gpu, options.gpu_gb)
     if card and not options.dry_run:
         raise UserError("--gpu and --gpu-gb plan before anything is submitted: add --dry-run")
-    for warning in _check_config(config) + (_check_training(config) if job in TRAINING else []):
+    if options.questions and not options.dry_run:
+        raise UserError("--questions plans where the files of questions are not: add --dry-run")
+    for warning in _check_config(config, options.questions) + (_check_training(config) if job in TRAINING else []):
         print(warning, file=sys.stderr)
-    jobs = plan(job, JobRequest(ExperimentRun(config, config_words(options)), site, options.round, options.tasks))
+    request = JobRequest(ExperimentRun(config, config_words(options)), site, options.round, options.tasks)
+    jobs = plan(job, request)
+    for warning in dict.fromkeys(unused_resources(job, request, jobs)):
+        print(f"warning: {warning}", file=sys.stderr)
     label = f"round-{options.round}" if options.round else ""
     submission = Submission(site, config.folder, label, options.rest)
     if options.dry_run:
         print(script_of(submission, jobs), end="")
         if card:
             print(*_memory_lines(_served(job, jobs, config), config, card, options.gpus), sep="\n")
+        if options.questions:
+            lines = hours_lines(config, options.questions, card or CARDS["A100-80"])
+            print(f"\n# The work of {options.questions:,} questions:", *(f"# {line}" for line in lines), sep="\n")
     else:
         submit(submission, jobs, again=options.again)
 
@@ -61,9 +71,9 @@ def _served(job: str, jobs: Sequence[Job], config: Config) -> set[tuple[str, ...
     return {tuple(command[command.index("--models") + 1].split(",")) for command in commands if "--models" in command}
 
 
-def _check_config(config: Config) -> list[str]:
+def _check_config(config: Config, planned: int | None) -> list[str]:
     """Check what would stop a job of this config, so that it fails here and not after a day in the queue. Returns
-    warnings."""
+    warnings. `planned`: the number of questions where their files are not here."""
     check_same(config)
     warnings = []
     for name, member in load_members(config).items():
@@ -72,6 +82,8 @@ def _check_config(config: Config) -> list[str]:
         models_of([member.system, *member.evaluation.baselines.values()])
         for model_name, model in member.models.items():
             _check_model(f"models.{model_name}", model)
+        if planned:
+            continue
         on_disk = [split for split in member.splits.values() if not split.on_hub]
         if len(on_disk) == len(member.splits):
             warnings += check_leakage(member)
@@ -91,7 +103,7 @@ def _check_training(config: Config) -> list[str]:
 
 
 def _check_model(key: str, model: ModelConfig) -> None:
-    paths = {"path": model.path if model.engine != "chat-api" else "", "script": model.script or ""}
-    for name, path in paths.items():
-        if path.startswith(("/", "./", "../")) and not Path(path).exists():
-            raise UserError(f"{key}.{name}: {path} does not exist")
+    if model.engine != "chat-api" and not Path(model.path).is_dir() and not is_hub_name(model.path):
+        raise UserError(f"{key}.path: {model.path} does not exist")
+    if model.script and not Path(model.script).exists():
+        raise UserError(f"{key}.script: {model.script} does not exist")

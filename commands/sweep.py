@@ -51,7 +51,8 @@ def test(config: Config, options: argparse.Namespace) -> None:
     """Measure what dev chose, and its base, on the test sets, once."""
     plan = _plan(config)
     if not plan.test:
-        raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
+        why = "sweep.grid chooses no checkpoint" if plan.is_grid else "no question set is left to test on"
+        raise UserError(f"sweep.test: {why}; name one that is not under dev")
     results = merge(plan)
     if results.undecided:
         raise UserError("no checkpoint is chosen on dev yet for these systems:\n  " + "\n  ".join(results.undecided))

@@ -536,6 +536,12 @@ COMMANDS = {
                     "servers share its memory",
                 ),
                 *CARD,
+                Argument(
+                    "--questions",
+                    type=positive_integer,
+                    metavar="N",
+                    help="with --dry-run: plan the hours of N training questions, whose files need not be here",
+                ),
                 Flag("--again", "submit even if a job of this name is in the queue"),
             ),
             more="Before anything is submitted, the config and the inputs of the jobs are checked. A job that is "

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ratchet.core.config import Config, LeakageConfig, SweepConfig, SystemConfig
+from ratchet.agents.core.system import models_of
+from ratchet.core.config import Config, LeakageConfig, ModelConfig, SweepConfig, SystemConfig
 from ratchet.core.config.evaluation import BASE
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import short_name
@@ -20,7 +21,7 @@ from ratchet.core.records import Record
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.evaluation.arms import ArmPlan, ArmStatus, QuestionSet, arm_status, arm_store, question_set
 from ratchet.evaluation.comparisons import primary_measure
-from ratchet.inference.adapters import WEIGHTS, is_adapter
+from ratchet.inference.adapters import WEIGHTS, base_of, is_adapter
 from ratchet.questions.load import same_question_key
 from ratchet.questions.manifest import check_version
 from ratchet.sampling.pool import policy_name
@@ -98,7 +99,8 @@ def _of_run(run: RunFolder) -> Iterator[Checkpoint]:
         yield Checkpoint(name=f"{name}-round-{number}", adapter=folder.adapter, policy=final, **origin)
 
 
-Stage = Literal["dev", "test"]
+Stage = Literal["dev", "test", "grid"]
+"""`grid`: as dev, every checkpoint is measured; nothing is chosen."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,19 @@ class Sweep:
     checkpoints: Sequence[Checkpoint]
     systems: dict[str, SystemConfig]
     dev: Sequence[SweepQuestionSet]
+    """Those on which every checkpoint is measured: dev's, or a grid's."""
     test: Sequence[SweepQuestionSet]
 
     @property
     def folder(self) -> Path:
         return self.config.folder / "sweep"
 
+    @property
+    def is_grid(self) -> bool:
+        return bool(self.config.sweep.grid)
+
     def cells(self) -> list[Cell]:
-        """The cells on dev. Those of one checkpoint are next to each other: a server loads few adapters at a time."""
+        """The cells of every checkpoint, those of one next to each other: a server loads few adapters at a time."""
         return [
             self.cell(checkpoint.name, name, asked)
             for checkpoint in self.checkpoints
@@ -165,15 +172,29 @@ class Sweep:
 def plan_sweep(config: Config) -> Sweep:
     """The sweep of a config. Raises UserError that names the key."""
     systems = config.sweep.systems or {short_name(config.system.name): config.system}
-    test = config.sweep.test
-    if test is None:
+    grid, test = config.sweep.grid, config.sweep.test
+    if grid:
+        test = ()
+    elif test is None:
         test = tuple(name for name in config.evaluation.question_sets if name not in config.sweep.dev)
     checkpoints = find_checkpoints(config.folder, config.sweep)
-    dev_sets = [_question_set(config, name, "dev") for name in config.sweep.dev]
+    _check_bases(checkpoints, {name: config.models[name] for name in models_of(systems.values())})
+    stage: Stage = "grid" if grid else "dev"
+    dev_sets = [_question_set(config, name, stage) for name in grid or config.sweep.dev]
     test_sets = [_question_set(config, name, "test") for name in test]
     for asked in test_sets:
         _check_apart(config.questions.leakage, dev_sets, asked)
     return Sweep(config, checkpoints, systems, dev_sets, test_sets)
+
+
+def _check_bases(checkpoints: Sequence[Checkpoint], models: Mapping[str, ModelConfig]) -> None:
+    """Warn of adapters that say that they were trained on another model than the one that plays the systems."""
+    named = {Path(model.path).name.casefold(): name for name, model in models.items()}
+    for checkpoint in checkpoints:
+        base = base_of(checkpoint.adapter) if checkpoint.adapter else ""
+        if base and Path(base).name.casefold() not in named:
+            played = ", ".join(f"models.{name} is {model.path}" for name, model in models.items())
+            print(f"warning: {checkpoint.adapter}: an adapter of {base}, and {played}", file=sys.stderr)
 
 
 def _question_set(config: Config, name: str, stage: Stage) -> SweepQuestionSet:

@@ -38,7 +38,7 @@ class SetFacts(Record):
     name: str
     title: str
     stage: str
-    """'dev', which chooses, or 'test', which measures the choices."""
+    """'dev', which chooses, 'test', which measures the choices, or 'grid', which does neither."""
     questions: int
     digest: str
     measure: str
@@ -181,7 +181,7 @@ def merge(sweep: Sweep) -> SweepResults:
             else:
                 missing.append(f"{cell.name}: {status.note or 'not started'}")
             progress.advance()
-    choices, undecided = _choices(sweep, arms)
+    choices, undecided = ([], []) if sweep.is_grid else _choices(sweep, arms)
     return SweepResults(
         run=sweep.config.folder.name,
         samples=sweep.config.evaluation.samples,
@@ -344,7 +344,11 @@ def _notes(sweep: Sweep, record: TestRecord, choices: Sequence[SweepChoice], arm
     return notes
 
 
-STAGES = {"test": "Test: the chosen checkpoints, measured once", "dev": "Dev: every checkpoint"}
+STAGES = {
+    "test": "Test: the chosen checkpoints, measured once",
+    "dev": "Dev: every checkpoint",
+    "grid": "Every checkpoint, and none chosen",
+}
 CAPTION = """\
 difference: paired by question, against the same system on the base model, with
 its 95% bootstrap interval (none where all are equal); p: paired sign-flip test,

@@ -110,6 +110,11 @@ def is_adapter(folder: str | Path) -> bool:
     return all((Path(folder) / name).exists() for name in (CONFIG, WEIGHTS))
 
 
+def base_of(folder: str | Path) -> str:
+    """Return the name or path of the base model that an adapter says it was trained on; may be empty."""
+    return str(_read(folder)[0].get("base_model_name_or_path") or "")
+
+
 def load_request(folder: str | Path) -> dict[str, str]:
     """Return the body of vLLM's load_lora_adapter. The name is the content's digest, or a prefix cache could be
     stale."""

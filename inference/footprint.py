@@ -10,6 +10,7 @@ from typing import Any
 
 from ratchet.core.errors import UserError
 from ratchet.core.http.environment import hub_reason, leave_unreachable_hub
+from ratchet.inference.tokenizer import is_hub_name
 from ratchet.inference.weights import EXPERTS, language_part, linears, trained_linears
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -61,6 +62,8 @@ def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(text, trust_remote_code=False)
             whole = AutoModelForImageTextToText.from_config(config, trust_remote_code=False) if is_part else model
+    except UserError:
+        raise
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
         raise UserError(f"{path}: cannot tell its size from its config.json: {hub_reason(error, path)}") from error
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
@@ -183,5 +186,7 @@ def read_shape(path: str, revision: str | None) -> Any:
             return AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
         except OSError:
             return AutoConfig.for_model(**PUBLISHED[path])
+    if not Path(path).is_dir() and not is_hub_name(path):
+        raise UserError(f"{path}: no such model folder; give a folder or a name on the hub")
     leave_unreachable_hub(path)
     return AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)

@@ -20,11 +20,15 @@ FILES = ("*token*", "vocab*", "*.model", "tekken.json")
 GGUF = "give the folder with safetensors that the GGUF file was made of"
 
 
+def is_hub_name(path: str) -> bool:
+    """Return whether a path that is no folder can be a model's name on the hub, such as `Qwen/Qwen3-8B`."""
+    could_be = path.count("/") == 1 and not path.startswith((".", "/", "~"))
+    return could_be and Path(path) != SMALL_MODEL and not Path(path).parent.is_dir()
+
+
 def load_tokenizer(path: str, revision: str | None = None) -> Any:
     """Load the tokenizer of a local folder or hub name; never runs code that comes with a model."""
-    is_name = path.count("/") == 1 and not path.startswith((".", "/", "~")) and not Path(path).parent.is_dir()
-    looks_local = not is_name or Path(path) == SMALL_MODEL
-    if looks_local and not Path(path).is_dir():
+    if not is_hub_name(path) and not Path(path).is_dir():
         hint = (
             GGUF
             if path.endswith(".gguf")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ratchet.core.config import Config, EncoderConfig, IndexConfig, is_missing
+from ratchet.core.config import DEFAULT_EMBEDDER, Config, EncoderConfig, IndexConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import parse
 from ratchet.inference.footprint import DTYPE_BYTES, read_shape
@@ -27,12 +27,11 @@ class EncoderMemory:
     device: str
     """As the config names it: auto, cuda or cuda:1."""
     size: int
-    """Bytes."""
+    """Bytes; 0 where the model's files are not on this machine, so that it is not known."""
 
 
 def encoder_memory(config: Config) -> list[EncoderMemory]:
-    """Return what a command of the config may load on a GPU besides language models. A model whose files are not on
-    this machine is left out."""
+    """Return what a command of the config may load on a GPU besides language models."""
     index, encoders = config.index, list[tuple[str, bool, EncoderConfig]]()
     for name, part in () if is_missing(index) else index.built.items():
         key = f"index.parts.{name}.encoder" if name else "index.encoder"
@@ -46,14 +45,18 @@ def encoder_memory(config: Config) -> list[EncoderMemory]:
     if config.embedder.url is None:
         encoders.append(("embedder", False, config.embedder))
     return [
-        EncoderMemory(
-            f"{key} {encoder.path}",
-            encoder.device,
-            parameters * DTYPE_BYTES[encoder.dtype or ("bfloat16" if sparse else "float32")] + WORK_BYTES,
-        )
+        EncoderMemory(f"{key} {encoder.path}", encoder.device, size)
         for key, sparse, encoder in encoders
-        if encoder.device != "cpu" and encoder.path and (parameters := _parameters(encoder, sparse))
+        if encoder.device != "cpu" and encoder.path
+        # Where the default's package is not installed, nothing can load it.
+        if (size := _bytes(encoder, sparse)) or encoder.path != DEFAULT_EMBEDDER.path
     ]
+
+
+def _bytes(config: EncoderConfig, sparse: bool) -> int:
+    parameters = _parameters(config, sparse)
+    weight = DTYPE_BYTES[config.dtype or ("bfloat16" if sparse else "float32")]
+    return parameters * weight + WORK_BYTES if parameters else 0
 
 
 def _built_with(index: IndexConfig) -> dict[str, Any]:

@@ -148,17 +148,18 @@ class Arms:
     splits: tuple[str, ...]
 
     def files(self) -> Iterable[Path]:
-        return sorted({path for store in self._stores().values() for path in store.segments})
+        return sorted({path for store in self.stores().values() for path in store.segments})
 
     def digest(self, digests: Digests) -> str | None:
-        stores = self._stores()
+        stores = self.stores()
         if not stores or not all(store.segments for store in stores.values()):
             return None
         run = self.folder.path.parent
         places = {name: store.folder.relative_to(run).as_posix() for name, store in stores.items()}
         return content_key("arms", places)
 
-    def _stores(self) -> dict[str, TrajectoryStore]:
+    def stores(self) -> dict[str, TrajectoryStore]:
+        """The stores of the arms, by split and name."""
         arms = {split: read_arms(self.folder, split) for split in self.splits}
         return {f"{split}/{name}": store for split, stores in arms.items() for name, store in stores.items()}
 

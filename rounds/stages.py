@@ -119,8 +119,10 @@ class ExperimentRun:
         return served, (*serve, *command) if served else command
 
 
+LAUNCH = (sys.executable, "-m", "ratchet.training.launch")
+"""`accelerate launch`, without a traceback of its own."""
 TRAIN = ("-m", "ratchet", "train")
-"""The command that `accelerate launch` runs in each process."""
+"""The command that it runs in each process."""
 _ACCELERATE = Path(__file__).resolve().parents[1] / "configs" / "accelerate"
 DDP = str(_ACCELERATE / "ddp.yaml")
 CPU_DDP = str(_ACCELERATE / "cpu_ddp.yaml")
@@ -416,4 +418,4 @@ def _trainer(experiment: ExperimentRun) -> tuple[str, ...]:
         return (*RATCHET, "train")
     processes = () if experiment.processes is None else ("--num_processes", str(experiment.processes))
     file = experiment.accelerate or DDP
-    return (sys.executable, "-m", "accelerate.commands.launch", "--config_file", file, *processes, *TRAIN)
+    return (*LAUNCH, "--config_file", file, *processes, *TRAIN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TextIO
 
+from ratchet.core.config import load_members
 from ratchet.core.errors import UserError
 from ratchet.core.files import count_lines, read_json_file, read_log
 from ratchet.core.locks import holder_of
@@ -68,6 +69,10 @@ def stage_states(experiment: ExperimentRun, digests: Digests) -> list[StageState
             state, note = "done", summarize_entry(entry)
         elif due is not None and entry is not None and stage.writes:
             state, note = "to do again", due.reason
+            trajectories = stage.writes.get("trajectories")
+            if isinstance(trajectories, JsonlFiles):
+                missing, planned = TrajectoryStore(trajectories.folder).missing()
+                note += f"; {planned - missing} of {planned} trajectories" if missing else ""
         else:
             note = stage_progress(experiment, stage)
             state = "part" if note else "to do"
@@ -104,10 +109,20 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
     done = count_lines(lines.files()) if lines else 0
     if not done:
         return ""
+    if isinstance(lines, Arms):
+        return _of_all(done, sum(store.progress()[1] for store in lines.stores().values()), "trajectories")
     if stage.id == "sample" and isinstance(lines, JsonlFiles):
-        done, total = TrajectoryStore(lines.folder).progress()
-        return f"{done} of {total} trajectories"
-    return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"
+        return _of_all(*TrajectoryStore(lines.folder).progress(), "trajectories")
+    if not isinstance(lines, JsonlFiles):
+        return f"{done} trajectories so far"
+    sampled = TrajectoryStore(lines.folder.with_name("trajectories")).progress()[1]
+    rewards = load_members(experiment.config)[stage.member].rewards.weights
+    return _of_all(done, sampled * len(rewards), "scores")
+
+
+def _of_all(done: int, planned: int, what: str) -> str:
+    """A folder may hold more than what is planned now, such as trajectories of an earlier version of a system."""
+    return f"{done} of {planned} {what}" if done <= planned else f"{done} {what} so far"
 
 
 def training_progress(folder: RoundFolder) -> str:

@@ -40,8 +40,11 @@ stopping=
 stop() {
     [ -z "$stopping" ] || return 0
     stopping=$1
-    [ -z "$child" ] || kill -TERM "$child" 2> /dev/null || true
+    [ -z "$child" ] || kill "-$stop_signal" "$child" 2> /dev/null || true
 }
+# srun kills its step at a TERM and passes a USR1 on to it, which ratchet.training.launch takes as a TERM.
+stop_signal=TERM
+if [ "$1" = srun ]; then stop_signal=USR1; fi
 trap 'stop time' USR1
 trap 'stop told' TERM INT
 
@@ -103,7 +106,7 @@ if [ -z "$stopping" ]; then
     "${command[@]}" &
     child=$!
     set +m
-    if [ -n "$stopping" ]; then kill -TERM "$child" 2> /dev/null || true; fi # it came before the command was started
+    if [ -n "$stopping" ]; then kill "-$stop_signal" "$child" 2> /dev/null || true; fi # it came before that
     status=0
     [ -n "$stopping" ] || wait "$child" || status=$? # until the command ends or a signal comes
     if [ -n "$stopping" ]; then

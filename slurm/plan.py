@@ -5,8 +5,7 @@ The commands are those of `rounds/stages.py`, so a job runs what `ratchet selftr
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -24,6 +23,7 @@ from ratchet.rounds.records import kept_any, last_promoted, read_promotion
 from ratchet.rounds.stages import (
     CPU_DDP,
     DDP,
+    LAUNCH,
     RATCHET,
     TRAIN,
     ExperimentRun,
@@ -34,6 +34,7 @@ from ratchet.rounds.stages import (
     training_stage,
 )
 from ratchet.slurm.site import Site, resources_of
+from ratchet.training.schedule import accumulation_steps
 
 TASK = "@TASK@"
 """In a command: the number of the array's task (slurm/job.sh)."""
@@ -51,6 +52,8 @@ class Job:
     command: tuple[str, ...]
     gpus: int = 0
     """The number of GPUs that its models need; the site file can override it."""
+    usable_gpus: int = 0
+    """The number of GPUs that its models can use, each of them on GPUs of its own."""
     tasks: int = 0
     """The number of tasks of an array; 0: a single job."""
     after: str = ""
@@ -129,13 +132,14 @@ def _stage_job(request: JobRequest, stage: Stage) -> Job:
     if stage.id == "train":
         script = stage.command[stage.command.index(TRAIN[-1]) - len(TRAIN) + 1 :]
         gpus, nodes = training_gpus(request), resources_of(request.site, "train").nodes
-        return Job(name, "train", (*accelerate_launch(request, gpus, nodes), *script), gpus)
+        launch = accelerate_launch(request, gpus, nodes)
+        accumulation_steps(request.config.training, _processes_of(launch))
+        return Job(name, "train", (*launch, *script), gpus, gpus)
     resources = name if name in ("sample", "rewards") else "evaluate"
     gpus = gpus_of(request.experiment, stage.asks)
+    job = Job(name, resources, stage.command, max(gpus), sum(gpus))
     tasks = request.tasks("sample", 1) if name == "sample" else 1
-    if tasks == 1:
-        return Job(name, resources, stage.command, gpus)
-    return Job(name, resources, (*stage.command, "--part", f"{TASK}/{tasks}"), gpus, tasks)
+    return job if tasks == 1 else replace(job, command=(*job.command, "--part", f"{TASK}/{tasks}"), tasks=tasks)
 
 
 def _selftrain_job(job: str, request: JobRequest) -> Job:
@@ -149,7 +153,8 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
     command = [*RATCHET, "selftrain", *request.experiment.arguments]
     command += ["--until", str(request.round)] if job == "round" else []
     command += ["--accelerate", accelerate] if accelerate else []
-    return Job(job, job, tuple(command), max(gpus_of(request.experiment, models), training_gpus(request, alone=False)))
+    gpus = gpus_of(request.experiment, models)
+    return Job(job, job, tuple(command), max(*gpus, training_gpus(request, alone=False)), sum(gpus))
 
 
 def _sweep_jobs(request: JobRequest) -> list[Job]:
@@ -161,7 +166,8 @@ def _sweep_jobs(request: JobRequest) -> list[Job]:
 
     def job(name: str, models: set[str], words: tuple[str, ...], tasks: int, after: str) -> Job:
         _, served = request.experiment.beside_servers(models, request.experiment.command("sweep", *words))
-        return Job(name, "sweep", served, gpus_of(request.experiment, models), tasks, after)
+        gpus = gpus_of(request.experiment, models)
+        return Job(name, "sweep", served, max(gpus), sum(gpus), tasks, after)
 
     def sample_and_score_jobs(name: str, words: tuple[str, ...], tasks: int = 0, after: str = "") -> list[Job]:
         """One job that samples and scores, or two where the judge must not run while the agents do."""
@@ -176,8 +182,8 @@ def _sweep_jobs(request: JobRequest) -> list[Job]:
     return [*run, merge, *(sample_and_score_jobs("test", ("test",), after="merge") if planned.test else [])]
 
 
-def gpus_of(experiment: ExperimentRun, names: Iterable[str]) -> int:
-    """Return the GPUs of the models that run in the job: the most that one model needs, as models share GPUs."""
+def gpus_of(experiment: ExperimentRun, names: Iterable[str]) -> list[int]:
+    """Return the GPUs of each of the models that run in the job, and a 0. Models may share GPUs."""
     gpus = [0]
     for name in names:
         model = experiment.config.models[name]
@@ -185,7 +191,7 @@ def gpus_of(experiment: ExperimentRun, names: Iterable[str]) -> int:
             continue
         serve = experiment.config.serve_config(name)
         gpus.append(serve.copies * serve.split if model.engine == "vllm" else 1)
-    return max(gpus)
+    return gpus
 
 
 def training_gpus(request: JobRequest, alone: bool = True) -> int:
@@ -206,7 +212,7 @@ def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[s
 
     Over several nodes, each runs this command with one process for each of its GPUs, or one without a GPU.
     """
-    start = (sys.executable, "-m", "accelerate.commands.launch")
+    start = LAUNCH
     file = request.site.accelerate
     if nodes > 1:
         counts = (f"--num_machines={nodes}", f"--num_processes={nodes * max(gpus, 1)}")
@@ -215,6 +221,35 @@ def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[s
         return (*start, "--config_file", file, *((f"--num_processes={gpus}",) if gpus else ()))
     plain = ("--num_machines=1", "--dynamo_backend=no", "--mixed_precision=no", f"--num_processes={max(gpus, 1)}")
     return (*start, *plain, *(("--cpu",) if gpus == 0 else ()), *(("--multi_gpu",) if gpus > 1 else ()))
+
+
+def _processes_of(launch: Sequence[str]) -> int:
+    """The number of processes that a launcher's command line or its config file says."""
+    counts = [word.partition("=")[2] for word in launch if word.startswith("--num_processes=")]
+    file = launch[launch.index("--config_file") + 1] if "--config_file" in launch else ""
+    return int(counts[-1] if counts else read_mapping(Path(file)).get("num_processes", 1))
+
+
+def unused_resources(job: str, request: JobRequest, jobs: Sequence[Job]) -> Iterator[str]:
+    """Warn of what the site file asks for and the jobs do not use. Raises UserError where it asks for too little."""
+    site = request.site
+    nodes = resources_of(site, "train").nodes
+    if nodes > 1 and job in ("round", "selftrain"):
+        yield f"jobs.train.nodes: {nodes} holds for `ratchet slurm train` alone: `{job}` trains on one node"
+    for one in jobs:
+        asked = resources_of(site, one.resources).gpus
+        if not asked or one.resources == "train":
+            continue
+        is_own = "gpus" in getattr(site.jobs, one.resources).model_fields_set
+        key = f"jobs.{one.resources if is_own else 'default'}.gpus: {asked}"
+        if asked < one.gpus:
+            raise UserError(f"{key}, and the models of {one.name} need {one.gpus}; ask for as many, or leave gpus out")
+        if asked > one.usable_gpus:
+            trains = " (training uses them all)" if one.resources in ("round", "selftrain") else ""
+            yield (
+                f"{key}, and the models of {one.name} use {one.usable_gpus or 'none'}{trains}: the others stay idle. "
+                "data-parallel-size under models.*.serve.arguments uses more, and tasks share the work between jobs"
+            )
 
 
 def _check_round(job: str, request: JobRequest) -> None:

@@ -187,6 +187,7 @@ class TrainingCallback(TrainerCallback):
             if not self.has_dev and self._is_due(state):
                 self.evaluated.keep(model, weights, state.global_step, None)
             seal(self.folder / f"checkpoint-{state.global_step}")
+        PartialState().wait_for_everyone()  # the first process to end may end the others, as srun does
         self._saved = time.monotonic()
 
     def close(self) -> None:

@@ -67,6 +67,8 @@ class SweepConfig(Section):
     test: tuple[str, ...] | None = None
     """Question sets on which only the chosen checkpoints are measured. Default: `test` and all benchmarks that are not
     under `dev`."""
+    grid: tuple[str, ...] = Field((), exclude_if=lambda grid: not grid)
+    """Question sets on which every checkpoint is measured, in place of `dev` and `test`: nothing is chosen."""
 
     @field_validator("checkpoints", "systems")
     @classmethod
@@ -80,7 +82,9 @@ class SweepConfig(Section):
     def _check(self) -> SweepConfig:
         if BASE in self.checkpoints:
             raise ValueError(f"checkpoints: {BASE!r} is the base model; choose another name")
-        for key, names in (("dev", self.dev), ("test", self.test or ())):
+        if self.grid and {"dev", "test"} & self.model_fields_set:
+            raise ValueError("grid: it takes the place of dev and test; leave them out, or leave out grid")
+        for key, names in (("dev", self.dev), ("test", self.test or ()), ("grid", self.grid)):
             if len(set(names)) < len(names):
                 raise ValueError(f"{key}: a question set is named twice")
         if not self.dev:

@@ -118,7 +118,7 @@ def test_a_teacher_is_served_for_sampling_alone(tmp_path: Path) -> None:
 
 def test_accelerate_takes_the_users_file(tmp_path: Path) -> None:
     [train] = [s for s in plan(experiment(tmp_path, accelerate="fsdp.yaml")) if s.id == "train"]
-    assert train.command[2:5] == ("accelerate.commands.launch", "--config_file", "fsdp.yaml")
+    assert train.command[2:5] == ("ratchet.training.launch", "--config_file", "fsdp.yaml")
     assert train.command[5:8] == TRAIN
     [train] = [s for s in plan(experiment(tmp_path)) if s.id == "train"]
     assert train.command[1:5] == ("-P", *TRAIN)

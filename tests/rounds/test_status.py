@@ -4,6 +4,8 @@ from pathlib import Path
 
 import yaml
 
+from ratchet.core.files import write_record
+from ratchet.evaluation.arms import RoundArms, arms_file
 from ratchet.rounds.records import Entry
 from ratchet.rounds.stages import ExperimentRun
 from ratchet.rounds.status import stage_progress, summarize_entry
@@ -44,3 +46,28 @@ def test_the_progress_of_a_members_sampling_is_of_the_member(tmp_path: Path) -> 
     made = store(tmp_path / "run" / "round-1" / "trajectories", (), missing=3)
     (made.folder / FIRST_SEGMENT).write_text("{}\n{}\n")
     assert stage_progress(shared, sample) == "2 of 3 trajectories"
+
+
+def test_an_interrupted_scoring_says_how_many_of_all_scores(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rewards={"weights": {"em": 1.0, "f1": 1.0}})
+    [score] = [stage for stage in plan(one) if stage.id == "score"]
+    folder = one.run.round(1)
+    store(folder.trajectories, (), missing=16)
+    assert stage_progress(one, score) == ""
+    folder.scores.mkdir()
+    (folder.scores / "em-1.jsonl").write_text("{}\n" * 16)
+    (folder.scores / "f1-1.jsonl").write_text("{}\n")
+    assert stage_progress(one, score) == "17 of 32 scores"
+    (folder.scores / "f1-2.jsonl").write_text("{}\n" * 16)
+    assert stage_progress(one, score) == "33 scores so far", "some are of other settings"
+
+
+def test_an_interrupted_evaluation_says_how_many_of_all_trajectories(tmp_path: Path) -> None:
+    one = experiment(tmp_path)
+    [evaluate] = [stage for stage in plan(one) if stage.id == "evaluate"]
+    folder, run = one.run.round(1), one.run.path
+    for name, count in (("base", 20), ("trained", 12)):
+        store(run / "arms" / name, (), missing=count)
+    (run / "arms" / "base" / FIRST_SEGMENT).write_text("{}\n" * 17)
+    write_record(arms_file(folder, "test"), RoundArms(arms={"base": "arms/base", "trained": "arms/trained"}))
+    assert stage_progress(one, evaluate) == "17 of 32 trajectories"

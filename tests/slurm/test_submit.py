@@ -14,6 +14,7 @@ from tests.helpers.experiment import make_experiment
 from tests.helpers.fake_slurm import ROOT, Slurm, changed
 
 JUDGED = {"weights": {"correctness": 1.0}, "judge": "agent"}
+QWEN = "Qwen/Qwen3-8B"
 VLLM = {"agent": {"path": "org/agent", "engine": "vllm"}, "judge": {"path": "org/judge", "engine": "vllm"}}
 SERVED = {"models": VLLM, "rewards": JUDGED | {"judge": "judge"}, "evaluation": {"scores": ["f1", "correctness"]}}
 
@@ -83,7 +84,7 @@ def test_each_stage_is_a_job_with_resources_of_its_own(slurm: Slurm, experiment:
     # The scripted engine opens no model.
     assert [name for name in calls if "--gres" in options[name]] == ["train"]
     command = command_of(calls["train"])
-    assert command[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
+    assert command[:3] == [sys.executable, "-m", "ratchet.training.launch"]
     assert "--multi_gpu" in command and "--num_processes=2" in command
     assert " -m ratchet train " in " ".join(command)
     assert {found["--signal"] for found in options.values()} == {"B:USR1@300"}
@@ -214,6 +215,11 @@ def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, m
             "models.agent.path: /nowhere/model does not exist",
         ),
         ("index", {"index": {"url": "http://127.0.0.1:1"}}, "another machine serves the index"),
+        (
+            "selftrain",
+            {"models": {"agent": {"path": "configs/gone"}}},
+            "models.agent.path: configs/gone does not exist",
+        ),
         ("sweep", {"sweep": {"dev": ["beauty"]}}, "sweep.dev: beauty: no such split"),
     ],
 )
@@ -286,6 +292,53 @@ def test_training_over_two_nodes_starts_on_each_and_meets_at_the_first(slurm: Sl
     assert {"--num_machines=2", "--num_processes=8", "--machine_rank=@NODE@"} <= set(command)
     sample = submitted(slurm, "sample", "--config", config, "--site", site)["sample"]
     assert options_of(sample)["--nodes"] == "1" and "srun" not in command_of(sample)
+
+
+@pytest.mark.parametrize(
+    ("job", "resources", "said"),
+    [
+        ("sample", "sample: {gpus: 4}", "jobs.sample.gpus: 4, and the models of sample use 1: the others stay idle"),
+        ("sample", "sample: {gpus: 1}", ""),
+        ("rewards", "rewards: {gpus: 2}", "error: jobs.rewards.gpus: 2, and the models of rewards need 4"),
+        ("rewards", "rewards: {gpus: 0}", ""),
+        ("evaluate", "default: {gpus: 8}", "jobs.default.gpus: 8, and the models of evaluate-sample use 1"),
+        ("round", "train: {nodes: 2}", "jobs.train.nodes: 2 holds for `ratchet slurm train` alone: `round` trains on"),
+        ("selftrain", "selftrain: {gpus: 8}", "models of selftrain use 5 (training uses them all): the others stay"),
+        ("train", "train: {nodes: 3, gpus: 1}", "error: training.batch_size=4 cannot be divided into"),
+    ],
+)
+def test_what_a_site_asks_for_and_no_job_uses_is_said_at_once(
+    slurm: Slurm, experiment: Path, job: str, resources: str, said: str
+) -> None:
+    config = changed(experiment, slurm.folder / "config.yaml", **SERVED)
+    data = yaml.safe_load(config.read_text())
+    data["models"]["judge"]["serve"] = {"arguments": {"tensor-parallel-size": 4}}
+    config.write_text(yaml.safe_dump(data))
+    site = slurm.site(f"jobs:\n  {resources}\n")
+    done = slurm.command(job, "--config", prepared(config), "--site", site, "--dry-run")
+    assert done.returncode == (2 if said.startswith("error") else 0)
+    assert said in done.stderr and ("jobs." in done.stderr) == ("jobs." in said), done.stderr
+
+
+def test_a_dry_run_plans_questions_that_are_not_here(slurm: Slurm, experiment: Path) -> None:
+    gone = {split: {"path": f"gone/{split}.jsonl"} for split in ("train", "dev", "test")}
+    models = {name: {"path": path, "engine": "vllm"} for name, path in (("agent", QWEN), ("judge", QWEN))}
+    config = changed(experiment, slurm.folder / "config.yaml", **SERVED | {"models": models}, questions=gone)
+    asked = ("round", "--config", config, "--questions", "4000")
+    shown = slurm.command(*asked, "--dry-run", "--gpu", "A100-80")
+    assert shown.returncode == 0, shown.stderr
+    assert "\n# The work of 4,000 questions:\n# sample: 16,000 trajectories, " in shown.stdout
+    assert "\n# evaluate: ? trajectories" in shown.stdout
+    refused = slurm.command(*asked)
+    assert refused.returncode == 2 and "add --dry-run" in refused.stderr and slurm.calls == []
+
+
+def test_an_encoder_of_unknown_size_is_said_where_servers_share_the_gpu(slurm: Slurm, experiment: Path) -> None:
+    models = {name: {"path": QWEN, "engine": "vllm"} for name in ("agent", "judge")}
+    embedder = {"path": "gone/encoder", "device": "cuda"}
+    config = changed(experiment, slurm.folder / "config.yaml", **SERVED | {"models": models}, embedder=embedder)
+    shown = slurm.command("round", "--config", config, "--dry-run", "--gpu", "A100-80")
+    assert "# warning: the memory of embedder gone/encoder is not known" in shown.stdout, shown.stderr
 
 
 def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, experiment: Path) -> None:

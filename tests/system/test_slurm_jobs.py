@@ -1,5 +1,5 @@
-"""Under a real SLURM: a round as one job or stage by stage, training over two nodes, and a sweep as an array give what
-the commands give."""
+"""Under a real SLURM: a round as one job or stage by stage, training over two nodes with a time limit in between, and a
+sweep as an array give what the commands give."""
 
 import json
 import re
@@ -15,11 +15,12 @@ import pytest
 import yaml
 from safetensors import safe_open
 
-from ratchet.core.files import read_segments
+from ratchet.core.files import read_log, read_segments
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from tests.helpers.experiment import ROOT, command, make_experiment, preloaded
 from tests.helpers.slurm_cluster import SlurmCluster
+from tests.helpers.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SITE = """
@@ -106,20 +107,73 @@ def test_a_round_as_one_job_and_stage_by_stage(cluster: SlurmCluster, config: Pa
     assert outcome(RunFolder(stages).round(1)) == plain
 
 
-def test_training_over_two_nodes_gives_what_one_process_gives(config: Path) -> None:
-    plain, two = RunFolder(config.parent / "plain").round(1), config.parent / "two nodes"
-    shutil.copytree(plain.path.parent, two)
-    shutil.rmtree(two / plain.path.name / "training")
-    shutil.rmtree(two / plain.path.name / "adapter")
+SLOW = """
+import os
+import time
+
+from ratchet.training.objectives.objective import Lesson, RowObjective
+
+
+class Slow(RowObjective):
+    needs_both_sides = needs_reference = False
+
+    def lessons(self, alternatives):
+        return {
+            key: Lesson(alternatives.question, reward, reward, example="", chosen=True)
+            for key, reward in alternatives.rewards.items()
+        }
+
+    def loss(self, rows):
+        time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
+        return (-rows.weights[:, None] * rows.now).where(rows.learnt, 0).sum()
+
+
+OBJECTIVE = Slow
+"""
+"""Steps that a time limit can come between: SLURM looks at limits every 30 s."""
+
+
+def test_training_over_two_nodes_stops_before_its_limit_and_resumes_to_what_one_process_gives(
+    config: Path,
+) -> None:
+    """Two slurmd of this machine are two nodes, on each of which a process of DDP meets the other at an address."""
+    sampled, one, two = (config.parent / name for name in ("plain", "one process", "two nodes"))
+    (config.parent / "slow.py").write_text(SLOW)
+    settings = [f"training.objective={config.parent / 'slow.py'}", "training.max_steps=24", "training.eval_steps=100"]
+    for run in (one, two):
+        for name in ("trajectories", "scores"):
+            shutil.copytree(sampled / "round-1" / name, run / "round-1" / name)
+        shutil.copy(sampled / "round-1" / "selection.json", run / "round-1")
+    words = [word for setting in (*settings, f"run={one}") for word in ("--set", setting)]
+    alone = subprocess.run(
+        [sys.executable, "-m", "ratchet", "train", "--config", str(config), *words, "--anyway"],
+        cwd=ROOT, env=preloaded(), check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert alone.returncode == 0, alone.stdout
     site = config.parent / "two.yaml"
-    site.write_text(SITE.replace("merge: {gpus: 0}", "train: {nodes: 2, gpus: 0}"))
+    own = 'train: {nodes: 2, gpus: 0}\nenvironment: {STEP_SECONDS: "2"}\n'
+    site.write_text(SITE.replace("merge: {gpus: 0}\n", own).replace("signal_seconds: 10", "signal_seconds: 150"))
+    folder = RunFolder(two).round(1)
     with SlurmCluster(nodes=2) as cluster:
-        jobs = submit(cluster, "train", config, f"run={two}", site=site)
-        finish(cluster, jobs, two)
-        log = (two / "slurm" / f"train-{jobs['train']}.out").read_text()
-    assert "node.sh: node 0, node0: " in log and "node.sh: node 1, node1: " in log
-    for name, weights in weights_of(plain).items():
-        np.testing.assert_allclose(weights_of(RunFolder(two).round(1))[name], weights, rtol=1e-3, atol=1e-5)
+        [job] = submit(cluster, "train", config, f"run={two}", *settings, site=site).values()
+        log = two / "slurm" / f"train-{job}.out"
+        wait_for(lambda: bool(read_log(folder.training / "log.jsonl")), 300)
+        cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now+175seconds")
+        cluster.wait(job, "PENDING", "COMPLETED")
+        said = log.read_text()
+        assert "out of time before the work was done: requeued" in said, said
+        assert "training ends after this step, with a checkpoint" in said and "Traceback" not in said, said
+        stopped = read_log(folder.training / "log.jsonl")[-1]["step"]
+        assert 0 < stopped < 24
+        cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=10")
+        cluster.start_soon(job)
+        finish(cluster, {"train": job}, two)
+    said = log.read_text()
+    assert f"{stopped} of 24 were done before; resuming" in said
+    assert all(f"node.sh: node {number}, node{number}: " in said for number in (0, 1))
+    assert (folder.training / f"checkpoint-{stopped}" / "rng_state_1.pth").exists(), "there was one process alone"
+    for name, weights in weights_of(RunFolder(one).round(1)).items():
+        np.testing.assert_allclose(weights_of(folder)[name], weights, rtol=1e-3, atol=1e-5)
 
 
 def test_a_sweep_as_an_array_and_what_the_merge_says_of_a_missing_cell(cluster: SlurmCluster, config: Path) -> None:

@@ -51,7 +51,7 @@ def test_training_takes_the_visible_gpus_that_divide_the_batch(
     printed = planned(gpus, *settings)
     assert f"training uses {processes} of {gpus} visible GPUs" in printed
     assert ("cannot be divided over more" in printed) == (processes < gpus)
-    launched = f"-m accelerate.commands.launch --config_file {DDP} --num_processes {processes} -m ratchet train"
+    launched = f"-m ratchet.training.launch --config_file {DDP} --num_processes {processes} -m ratchet train"
     assert launched in printed
 
 

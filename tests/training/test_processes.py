@@ -22,7 +22,7 @@ from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_log
 from ratchet.core.runfolder import RoundFolder
-from ratchet.rounds.stages import TRAIN, ExperimentRun, training_stage
+from ratchet.rounds.stages import LAUNCH, TRAIN, ExperimentRun, training_stage
 from ratchet.training.batches import EpochSampler
 from ratchet.training.processes import explain_lost_processes
 from ratchet.training.trainer import RowTrainer, with_blank_row
@@ -48,7 +48,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
 
 def launch(processes: str, config: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
     """Two processes; `environment`: see `PROGRAM`."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / processes), *options]
+    command = [sys.executable, "-m", "ratchet.training.launch", "--config_file", str(CONFIGS / processes), *options]
     return start([*command, str(PROGRAM), "--config", str(config)], **environment)
 
 
@@ -93,7 +93,7 @@ def test_the_stage_that_selftrain_plans_for_two_gpus_stops_with_one_process_and_
     assert launch[-3:] == TRAIN
     told = [*launch[:-3], str(PROGRAM), *settings]
     status, said = finish(start(told, DISTURB="SIGUSR1 1 1"))
-    assert status == 1 and "SIGUSR1: training ends after this step" in said and not folder.adapter.exists(), said
+    assert status == 143 and "SIGUSR1: training ends after this step" in said and not folder.adapter.exists(), said
     assert [line["step"] for line in read_log(folder.training / "log.jsonl") if "loss" in line] == [1, 2]
     assert (folder.training / "checkpoint-2" / "complete.json").exists()
 
@@ -130,8 +130,8 @@ def test_sharded_in_bf16_over_two_of_which_one_is_killed_it_ends_at_once_and_goe
     path, _, folder = make_bf16_run(tmp_path)
     began = time.monotonic()
     status, said = finish(launch("cpu_fsdp.yaml", path, IN_BF16="1", DISTURB="SIGKILL 4 0"))
-    assert time.monotonic() - began < 600 and status == 1 and not folder.adapter.exists()
-    assert "Signal 9 (SIGKILL)" in said
+    assert time.monotonic() - began < 600 and status == 137 and not folder.adapter.exists()
+    assert "a process of the training was killed" in said and "Traceback" not in said
     workers = [int((folder.training / f"process-{rank}").read_text()) for rank in (0, 1)]
     deadline = time.monotonic() + 300
     while any(psutil.pid_exists(worker) for worker in workers):
@@ -150,6 +150,17 @@ def test_sharded_in_bf16_over_two_of_which_one_is_killed_it_ends_at_once_and_goe
     weights = load_file(folder.adapter / "adapter_model.safetensors").values()
     rounded = [torch.equal(weight, weight.bfloat16().float()) for weight in weights]
     assert not any(rounded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("--cpu", "--num_processes=1"), ("--config_file", str(CONFIGS / "cpu_ddp.yaml"))])
+def test_an_error_is_its_own_lines_without_the_launchers(options: Sequence[str], tmp_path: Path) -> None:
+    path, _, _ = make_run(tmp_path, **SETTINGS)
+    own = ("--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no")
+    status, said = finish(start([*LAUNCH, *own, *options, *TRAIN, "--config", str(path), "--set", "training.epochs=x"]))
+    assert status == 2
+    lines = [line for line in said.splitlines() if line]
+    assert lines and all(line.startswith("error: ") and "training.epochs" in line for line in lines), said
 
 
 def test_the_configs_are_accelerates_and_their_cpu_twins_differ_in_the_device_alone() -> None:

@@ -1,5 +1,6 @@
 """Sweeps: the cells, in any order and any number of parts, and what is said of those that are not there."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,8 @@ def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None
         ("sweep.dev=[dve]", r"sweep\.dev: dve: no such split.*'dev'"),
         ("sweep.test=[dev]", "what chooses cannot test the choice"),
         ("sweep.chekpoints={}", "unknown key.*'checkpoints'"),
+        ("sweep={grid: [dev], test: []}", "it takes the place of dev and test"),
+        ("sweep.grid=[dve]", r"sweep\.grid: dve: no such split.*'dev'"),
         ("questions.test.path={dev}", "6 of the 6 questions of test are in the sweep's dev sets as well"),
     ],
 )
@@ -146,3 +149,29 @@ def test_a_wrong_section_is_said_by_its_key(path: Path, override: str, message: 
     override = override.replace("{dev}", str(path.parent / "dev.jsonl"))
     with pytest.raises(UserError, match=message):
         planned(open_config(path, [override]))
+
+
+def test_a_grid_measures_every_checkpoint_on_every_set_and_chooses_none(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = ("--set", "sweep.grid=[dev, test]")
+    assert run(path, *grid) == 0
+    results = results_of(path)
+    assert [(cell.checkpoint, cell.split) for cell in results.cells] == [
+        (one.split("/")[0], split) for one in CELLS for split in ("dev", "test")
+    ]
+    assert {cell.stage for cell in results.cells} == {"grid"} and not results.choices and not results.undecided
+    assert sum(cell.p_holm is not None for cell in results.cells) == 6, "corrected over all of the table"
+    assert "Every checkpoint, and none chosen" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"sweep\.grid chooses no checkpoint"):
+        run(path, "test", *grid)
+
+
+def test_an_adapter_of_another_model_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    adapter = make_adapter(path.parent / "other", "other")
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    for base, is_named in (("org/Model", False), ("Qwen/Qwen3-8B", True)):
+        (adapter / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": base}))
+        planned(load_config(path, [f"sweep.checkpoints={{other: {adapter}}}"]))
+        said = f"warning: {adapter}: an adapter of {base}, and models.agent is {path.parent / 'model'}\n"
+        assert capsys.readouterr().err == (said if is_named else "")

@@ -48,10 +48,10 @@ def test_a_sparse_encoder_takes_its_weights_and_room_to_compute(tmp_path: Path) 
     assert more == 128_256 * 2048 * 2, "the output layer"
 
 
-def test_what_is_on_the_cpu_elsewhere_or_not_here_takes_nothing(tmp_path: Path) -> None:
+def test_what_is_on_the_cpu_or_elsewhere_takes_nothing_and_what_is_not_here_is_not_known(tmp_path: Path) -> None:
     path = save_shape(tmp_path / "lion", LION)
     assert sizes({"kind": "sparse", "encoder": {"path": path, "device": "cpu"}}) == {}
-    assert sizes({"kind": "sparse", "encoder": {"path": str(tmp_path / "gone")}}) == {}
+    assert sizes({"kind": "sparse", "encoder": {"path": str(tmp_path / "gone")}}) == {"index.encoder": 0}
     assert sizes({"url": "http://127.0.0.1:1", "kind": "sparse", "encoder": {"path": path}}) == {}
     assert sizes({}, {"path": "some/model", "url": "http://127.0.0.1:1/v1"}) == {}
 

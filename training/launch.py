@@ -1,0 +1,41 @@
+"""`python -m ratchet.training.launch`: `accelerate launch`, whose failure is the failed process's own lines.
+
+accelerate (1.15) and torch's launcher print a traceback of themselves below the error that a process has printed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from subprocess import CalledProcessError
+
+
+def main() -> None:
+    """Launch what the command line says. Exits with the status of the process that failed first, or 128 and the number
+    of the signal that ended it; 137 where one was killed."""
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # of torch's launcher, which reads it as it is imported
+    from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    signal.signal(signal.SIGUSR1, lambda *_: signal.raise_signal(signal.SIGTERM))  # what srun passes on
+    try:
+        launch_command(launch_command_parser().parse_args())
+    except CalledProcessError as error:
+        _exit(error.returncode)
+    except ChildFailedError as error:
+        statuses = [failure.exitcode for failure in error.failures.values()]
+        _exit(-signal.SIGKILL if -signal.SIGKILL in statuses else error.get_first_failure()[1].exitcode)
+    except SignalException as error:
+        _exit(-error.sigval)
+
+
+def _exit(status: int) -> None:
+    if status == -signal.SIGKILL:
+        print("error: a process of the training was killed, as where memory runs out", file=sys.stderr)
+    sys.exit(status if status > 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    main()
