@@ -132,19 +132,20 @@ def _placements(
     on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
     on_cpu = [spec for spec in specs if spec not in on_gpu]
     encoders = encoder_memory(config) if on_gpu else []
-    unknown = [encoder.key for encoder in encoders if not encoder.size]
-    gpus = keep_free(gpus, [(encoder.device, encoder.size) for encoder in encoders if encoder.size])
+    known = [encoder for encoder in encoders if encoder.size]
+    gpus = keep_free(gpus, [(encoder.device, encoder.size) for encoder in known])
     placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
     kept = [
         f"GPU {gpu.name}: {gpu.kept / GB:.1f} GB kept free for encoders of the command: "
-        + ", ".join(f"{encoder.key} {encoder.size / GB:.1f} GB" for encoder in encoders if encoder.size)
+        + ", ".join(f"{encoder.key} {encoder.size / GB:.1f} GB" for encoder in known)
         for gpu in gpus
         if gpu.kept
     ]
     kept += [
-        f"warning: the memory of {key} is not known, as its files are not here, and none is kept for it: download it "
-        "first, or put it on the CPU (device: cpu)"
-        for key in unknown
+        f"warning: the memory of {encoder.key} is not known, as its files are not here, and none is kept for it: "
+        "download it first, or put it on the CPU (device: cpu)"
+        for encoder in encoders
+        if encoder not in known
     ]
     return placements, [*kept, *placement_lines(specs, sizes, placements)]
 

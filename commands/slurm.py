@@ -37,6 +37,8 @@ def submit_job(config: Config, options: argparse.Namespace) -> None:
         raise UserError("--gpu and --gpu-gb plan before anything is submitted: add --dry-run")
     if options.questions and not options.dry_run:
         raise UserError("--questions plans where the files of questions are not: add --dry-run")
+    if options.questions and config.members:
+        raise UserError("--questions: the config has `members`; plan each member with its own config")
     for warning in _check_config(config, options.questions) + (_check_training(config) if job in TRAINING else []):
         print(warning, file=sys.stderr)
     request = JobRequest(ExperimentRun(config, config_words(options)), site, options.round, options.tasks)

@@ -1,11 +1,11 @@
 """`python -m ratchet.training.launch`: `accelerate launch`, whose failure is the failed process's own lines.
 
-accelerate (1.15) and torch's launcher print a traceback of themselves below the error that a process has printed.
+accelerate (1.15) and torch's launcher print tracebacks and tables of their own below the error that a process prints.
 """
 
 from __future__ import annotations
 
-import os
+import logging
 import signal
 import sys
 from subprocess import CalledProcessError
@@ -14,11 +14,13 @@ from subprocess import CalledProcessError
 def main() -> None:
     """Launch what the command line says. Exits with the status of the process that failed first, or 128 and the number
     of the signal that ended it; 137 where one was killed."""
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # of torch's launcher, which reads it as it is imported
+    import torch.distributed.run  # noqa: F401 (it makes the loggers)
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    for name in [name for name in logging.Logger.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     signal.signal(signal.SIGUSR1, lambda *_: signal.raise_signal(signal.SIGTERM))  # what srun passes on
     try:
         launch_command(launch_command_parser().parse_args())

@@ -134,6 +134,18 @@ def test_what_does_not_stop_is_killed_and_the_job_requeued_before_its_time_is_ov
     assert world.requeued() == ["scontrol requeue 77"]
 
 
+def test_srun_gets_the_signal_that_it_passes_on_to_all_nodes(world: World) -> None:
+    """At a TERM it kills its step."""
+    traps = "trap 'echo passed on; exit 143' USR1; trap 'echo killed; exit 9' TERM"
+    world.program("srun", f"{traps}; touch {world.ready}; while :; do sleep 0.1; done")
+    job = world.start("srun", "train")
+    wait_for(world.ready.exists)
+    job.send_signal(signal.SIGUSR1)
+    out = job.communicate(timeout=300)[0]
+    assert job.returncode == 143 and "passed on" in out and "killed" not in out
+    assert world.requeued() == ["scontrol requeue 77"]
+
+
 def test_nothing_that_a_launcher_started_is_left_behind(world: World) -> None:
     """As with `accelerate launch`, which dies of TERM before its child has heard of it."""
     job = world.start("sh", "-c", f"sleep 60 & echo $! > {world.ready}.new; mv {world.ready}.new {world.ready}; wait")
