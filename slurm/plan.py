@@ -136,8 +136,8 @@ def _stage_job(request: JobRequest, stage: Stage) -> Job:
         accumulation_steps(request.config.training, _processes_of(launch))
         return Job(name, "train", (*launch, *script), gpus, gpus)
     resources = name if name in ("sample", "rewards") else "evaluate"
-    gpus = gpus_of(request.experiment, stage.asks)
-    job = Job(name, resources, stage.command, max(gpus), sum(gpus))
+    each = gpus_of(request.experiment, stage.asks)
+    job = Job(name, resources, stage.command, max(each), sum(each))
     tasks = request.tasks("sample", 1) if name == "sample" else 1
     return job if tasks == 1 else replace(job, command=(*job.command, "--part", f"{TASK}/{tasks}"), tasks=tasks)
 

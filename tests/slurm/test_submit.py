@@ -96,6 +96,12 @@ def agent(config: Path, **keys: Any) -> dict[str, Any]:
     return {"agent": models["agent"] | keys}
 
 
+def on_gpus(experiment: Path, target: Path) -> Path:
+    """The config with a model that trains on GPUs, and rows for eight of them."""
+    training = yaml.safe_load(experiment.read_text())["training"] | {"batch_size": 16}
+    return changed(experiment, target, models=agent(experiment, device="auto"), training=training)
+
+
 def test_servers_are_around_the_jobs_that_ask_them_and_no_others(slurm: Slurm, experiment: Path) -> None:
     serve = {"arguments": {"data-parallel-size": 2, "tensor-parallel-size": 2}}
     config = changed(experiment, slurm.folder / "config.yaml", **SERVED)
@@ -281,7 +287,7 @@ def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm
 
 
 def test_training_over_two_nodes_starts_on_each_and_meets_at_the_first(slurm: Slurm, experiment: Path) -> None:
-    config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
+    config = on_gpus(experiment, slurm.folder / "config.yaml")
     site = slurm.site("jobs:\n  train: {nodes: 2, gpus: 4}\n")
     train = submitted(slurm, "train", "--config", prepared(config), "--site", site)["train"]
     options, command = options_of(train), command_of(train)
@@ -303,7 +309,11 @@ def test_training_over_two_nodes_starts_on_each_and_meets_at_the_first(slurm: Sl
         ("rewards", "rewards: {gpus: 0}", ""),
         ("evaluate", "default: {gpus: 8}", "jobs.default.gpus: 8, and the models of evaluate-sample use 1"),
         ("round", "train: {nodes: 2}", "jobs.train.nodes: 2 holds for `ratchet slurm train` alone: `round` trains on"),
-        ("selftrain", "selftrain: {gpus: 8}", "models of selftrain use 5 (training uses them all): the others stay"),
+        (
+            "selftrain",
+            "selftrain: {gpus: 8}",
+            "jobs.selftrain.gpus: 8, and the models of selftrain use 5 (training uses",
+        ),
         ("train", "train: {nodes: 3, gpus: 1}", "error: training.batch_size=4 cannot be divided into"),
     ],
 )
@@ -345,7 +355,7 @@ def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, 
     found = [path for path in ("ddp.yaml", "fsdp.yaml") if (ROOT / "configs" / "accelerate" / path).exists()]
     file = ROOT / "configs" / "accelerate" / found[0]
     processes = yaml.safe_load(file.read_text())["num_processes"]
-    config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
+    config = on_gpus(experiment, slurm.folder / "config.yaml")
     site = slurm.site(f"accelerate: {file}\n")
     call = submitted(slurm, "train", "--config", prepared(config), "--site", site)["train"]
     assert options_of(call)["--gres"] == f"gpu:{processes}"
