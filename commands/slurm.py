@@ -41,7 +41,8 @@ def submit_job(config: Config, options: argparse.Namespace) -> None:
         raise UserError("--questions: the config has `members`; plan each member with its own config")
     for warning in _check_config(config, options.questions) + (_check_training(config) if job in TRAINING else []):
         print(warning, file=sys.stderr)
-    request = JobRequest(ExperimentRun(config, config_words(options)), site, options.round, options.tasks)
+    experiment, is_elsewhere = ExperimentRun(config, config_words(options)), options.questions is not None
+    request = JobRequest(experiment, site, options.round, options.tasks, is_elsewhere)
     jobs = plan(job, request)
     for warning in dict.fromkeys(unused_resources(job, request, jobs)):
         print(f"warning: {warning}", file=sys.stderr)

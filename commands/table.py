@@ -540,7 +540,7 @@ COMMANDS = {
                     "--questions",
                     type=positive_integer,
                     metavar="N",
-                    help="with --dry-run: plan the hours of N training questions, whose files need not be here",
+                    help="with --dry-run: plan the hours of N training questions; no files or index need be here",
                 ),
                 Flag("--again", "submit even if a job of this name is in the queue"),
             ),

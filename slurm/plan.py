@@ -72,6 +72,8 @@ class JobRequest:
     """The round."""
     num_tasks: int | None = None
     """The number of tasks of an array; None: the site file's."""
+    is_elsewhere: bool = False
+    """True where the inputs of the jobs need not be on this machine."""
 
     @property
     def round(self) -> int:
@@ -97,7 +99,8 @@ def plan(job: str, request: JobRequest) -> list[Job]:
         return _sweep_jobs(request)
     if job == "index":
         return _index_jobs(request)
-    _check_inputs(job, request)
+    if not request.is_elsewhere:
+        _check_inputs(job, request)
     experiment, number = request.experiment, request.round
     origin = last_promoted(experiment.run, before=number)
     if job == "evaluate":

@@ -339,6 +339,8 @@ def test_a_dry_run_plans_questions_that_are_not_here(slurm: Slurm, experiment: P
     assert shown.returncode == 0, shown.stderr
     assert "\n# The work of 4,000 questions:\n# sample: 16,000 trajectories, " in shown.stdout
     assert "\n# evaluate: ? trajectories" in shown.stdout
+    sample = slurm.command("sample", *asked[1:], "--dry-run")
+    assert sample.returncode == 0 and "16,000 trajectories" in sample.stdout, "its index need not be here either"
     refused = slurm.command(*asked)
     assert refused.returncode == 2 and "add --dry-run" in refused.stderr and slurm.calls == []
 
