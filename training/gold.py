@@ -2,14 +2,16 @@
 
 Of every question one sampled trajectory is taken, and the action that gives its answer is replaced by the one that
 gives the gold answer (`gold_action` of the system). Nothing follows it in its conversation; what was sampled before it,
-and in other conversations, is learnt too. For a system of one call this is supervised fine-tuning on gold answers. With
-several agents the others act as they were sampled, so it is the ceiling of the answers alone.
+and in other conversations, is learnt too, and so is what was kept of the curriculum. For a system of one call this is
+supervised fine-tuning on gold answers. With several agents the others act as they were sampled, so it is the ceiling of
+the answers alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 from ratchet.agents.core.system import System, load_system
@@ -36,7 +38,8 @@ def write_gold(folder: RoundFolder, config: Config) -> None:
         raise UserError(f"{folder.selection}: does not exist; select the round's trajectories first: `ratchet score`")
     questions = {question.id: question for question in load_questions(config.questions.train, config.seed)}
     rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
-    chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)
+    store = TrajectoryStore(folder.trajectories)
+    chosen = _one_for_each_question(store, rewards, questions, role)
     chat = open_chat_format(model)
     if chat.reply_opening:
         raise UserError(
@@ -71,8 +74,10 @@ def write_gold(folder: RoundFolder, config: Config) -> None:
             )
             for name, reason in reasons.items()
         ),
+        curriculum=selection.curriculum,
     )
-    write_jsonl(control.trajectories / FIRST_SEGMENT, made.values())
+    led = [key for choice in selection.curriculum for key in choice.kept]
+    write_jsonl(control.trajectories / FIRST_SEGMENT, chain(made.values(), store.read(led)))
     write_record(control.selection, gold)
 
 

@@ -15,13 +15,13 @@ from ratchet.core.config import Config, SystemConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments, write_json, write_jsonl
 from ratchet.core.plugins import known_plugins
-from ratchet.core.records import Question, Trajectory
+from ratchet.core.records import Question, QuestionChoice, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.rounds.ledger import read_ledger
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.gold import with_last_action, write_gold
-from ratchet.training.rows import TokenRow, build_rows, check_rows, read_rows, table_rows
+from ratchet.training.rows import TokenRow, build_rows, check_rows, prepare_rows, read_rows, table_rows
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, task_of
 from tests.helpers.commands import command_of
 from tests.helpers.playing import engine, play
@@ -127,6 +127,22 @@ def test_an_adapter_is_trained_on_gold_answers_even_where_nothing_was_kept(
     assert TrajectoryStore(folder.trajectories).folder.exists() and not (folder.path / "rows.parquet").exists()
     command_of("train")()
     assert "is complete" in capsys.readouterr().err
+
+
+def test_what_was_kept_of_the_curriculum_is_learnt_too(tmp_path: Path) -> None:
+    _, config, folder = start(tmp_path, SYSTEM)
+    selection = folder.read_selection()
+    assert selection is not None
+    part = dialogue("answerer", [("Question: Who is 3?", "Ada the third", "free")])
+    led = trajectory("led", "q3", [part], sample=2, system="naive_gen", learners=("answerer",))
+    write_jsonl(folder.trajectories / "b.jsonl", [led])
+    choice = QuestionChoice(
+        question_id="q3", kept=("led",), cause="kept", reason="led", rewards={"led": 1.0}, learners=("answerer",)
+    )
+    write_json(folder.selection, selection.model_copy(update={"curriculum": (choice,)}).model_dump(mode="json"))
+    write_gold(folder, config)
+    rows = list(table_rows(prepare_rows(config, folder.control("gold")).table))
+    assert sorted(learnt(row)[0] for row in rows) == sorted(["Ada the third", *(f"Ada {n}" for n in range(1, 12))])
 
 
 def test_gold_answers_follow_what_is_sampled_again_under_the_same_key(tmp_path: Path) -> None:
