@@ -29,7 +29,7 @@ from ratchet.core.plugins import is_path
 from ratchet.questions.benchmark import load_benchmark
 from ratchet.retrieval.sources.source import load_source
 from ratchet.rewards.prompts import judge_prompts
-from ratchet.rewards.reward import load_reward
+from ratchet.rewards.reward import check_weights, load_reward
 from ratchet.training.objectives.objective import load_objective
 
 
@@ -61,6 +61,9 @@ def _check_scores(config: Config) -> None:
     weights, scores = config.rewards.weights, config.evaluation.scores
     found = [load_reward(name, "rewards.weights" + ("" if is_path(name) else f".{name}")) for name in weights]
     found += [load_reward(name, "evaluation.scores") for name in scores]
+    for reward in found:
+        reward.read_settings(config.rewards.settings_of(reward.name))
+    check_weights(weights)
     judge = config.rewards.judge
     # Only where the file names a judge: a config that only builds an index, searches or asks needs none.
     named = judge != RewardsConfig().judge and any(reward.needs_judge for reward in found)

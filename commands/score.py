@@ -22,9 +22,9 @@ from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.tables import NARROW, PlainConsole, wide_console
 from ratchet.questions.load import load_questions
 from ratchet.questions.manifest import check_same, open_run
-from ratchet.rewards.reward import load_reward
+from ratchet.rewards.reward import check_weights, load_reward
 from ratchet.rewards.scoring import Scorer, check_question_ids, unfinished
-from ratchet.rewards.selection import check_weights, parse_weights, select
+from ratchet.rewards.selection import parse_weights, select
 from ratchet.rewards.store import current_scores
 from ratchet.rewards.summary import (
     nothing_selected,

@@ -65,6 +65,7 @@ FOLDERS: dict[Kind, Folder] = {
         shared={
             **dict.fromkeys(("accuracy", "em", "f1", "nugget_containment", "lexical_support", "reported"), "answers"),
             **dict.fromkeys(("faithfulness", "precision"), "claims"),
+            **dict.fromkeys(("model_calls", "searches", "tool_calls", "tokens"), "costs"),
         },
     ),
     "benchmarks": Folder(

@@ -422,7 +422,9 @@ class Score(Record):
     trajectory: str
     name: str
     value: float | None
-    """In [0, 1], or null when it cannot be told: then `reason` says why. Null is never zero."""
+    """In [0, 1], of a cost from 0 up, or null when it cannot be told: then `reason` says why. Null is never zero."""
+    roles: dict[str, float] = Field({}, exclude_if=lambda roles: not roles)
+    """By trained role, the value of its part, where the reward tells roles apart: `value` is then the mean over all."""
     state: ScoreState = Field(default_factory=lambda given: "scored" if given.get("value") is not None else "null")
     reason: str = ""
     """Why it is null, or 0 without a look at the answer."""
@@ -462,15 +464,15 @@ class QuestionChoice(Record):
     reason: str
     """The cause as a sentence with its numbers, for people only."""
     rewards: dict[str, float | None]
-    """Trajectory key to weighted reward; 0 where it did not finish or has no answer, null where a needed score is null
-    or the trajectory failed."""
+    """Trajectory key to weighted reward; the least where it did not finish or has no answer, null where a needed score
+    is null or the trajectory failed."""
     candidates: tuple[str, ...] = ()
     """The trajectories of a kept question that an objective over good and bad ones may learn from: with a reward, ended
     as the rule asks for, counted once."""
     weight: float = 1.0
     """Factor on the question's loss."""
     learners: tuple[str, ...] = ()
-    """The roles that learn, of a choice among samples of the curriculum."""
+    """The roles that learn: of a choice among samples of the curriculum, or by one role's values. Empty: all."""
 
 
 class Selection(Record):
@@ -479,7 +481,11 @@ class Selection(Record):
     weights: dict[str, float]
     rule: dict[str, Any]
     questions: tuple[QuestionChoice, ...]
-    """One choice for each question, among its own samples."""
+    """One choice for each question, among its own samples. Where roles learn by values of their own, it has what any of
+    them keeps."""
+    roles: tuple[QuestionChoice, ...] = Field((), exclude_if=lambda roles: not roles)
+    """Where a reward has values by role, the choices that are trained on in place of `questions`: one for each question
+    and role, or for all roles of a question without such values."""
     curriculum: tuple[QuestionChoice, ...] = ()
     """One choice for each question that has a sample of the curriculum (`sampling.curriculum`)."""
     origins: dict[str, tuple[int, int, int]] = {}
@@ -488,8 +494,18 @@ class Selection(Record):
 
     @property
     def choices(self) -> tuple[QuestionChoice, ...]:
-        """All choices: what is trained on."""
+        """All choices, by question: what is kept."""
         return self.questions + self.curriculum
+
+    @property
+    def own(self) -> tuple[QuestionChoice, ...]:
+        """The choices among a question's own samples that are trained on, each by its `learners`."""
+        return self.roles or self.questions
+
+    @property
+    def trained(self) -> tuple[QuestionChoice, ...]:
+        """All choices that are trained on."""
+        return self.own + self.curriculum
 
     @property
     def kept(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ COLUMNS = {
 }
 """`trajectory` is its key, `question` the question's id; `reward` and `kept` are null before selection. `explored`
 names the rules that led it, and `learners` the roles of a curriculum. One column for each score follows, null where it
-was not computed or has no value."""
+was not computed or has no value, and one for each role of a score with values by role ("hops of searcher")."""
 
 
 def read_run(run: str | Path, round: int | None = None) -> pa.Table:
@@ -62,6 +62,7 @@ def _rows(folder: RoundFolder) -> Iterator[dict[str, Any]]:
     rows = {trajectory.key: trajectory_row(trajectory) for trajectory in TrajectoryStore(folder.trajectories).read()}
     for (key, name), score in stored_scores(folder.scores, rows.keys()).items():
         rows[key][name] = score.value
+        rows[key] |= {f"{name} of {role}": value for role, value in score.roles.items()}
     if (selection := folder.read_selection()) is not None:
         kept = set(selection.kept)
         for choice in selection.choices:

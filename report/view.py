@@ -215,7 +215,7 @@ def _run(
             {
                 "name": short_name(s.name),
                 "value": s.value,
-                "reason": s.reason,
+                "reason": s.reason or ", ".join(f"{role} {value:g}" for role, value in s.roles.items()),
                 "unparsed": s.unparsed,
                 "verdicts": len(s.verdicts),
             }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratchet.agents.core.prompts import Prompts
-from ratchet.core.config import RewardsConfig
+from ratchet.core.config import RewardsConfig, Section
 from ratchet.core.records import Question, Score
 from ratchet.core.text import Normalise
 from ratchet.retrieval.encoders.limits import Embed
@@ -24,6 +24,8 @@ class Inputs:
     """The normalisation of answers that `rewards.normalisation` names."""
     embed: Embed
     """Texts to their unit vectors, by the config's `embedder`."""
+    own_settings: Section | None = None
+    """The settings that the config gives the reward."""
 
 
 @dataclass(kw_only=True)

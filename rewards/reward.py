@@ -4,18 +4,22 @@ A reward is a module that declares `REWARD`, a `Rule` or a `Judged`: its title, 
 function `score`. So do the files of `rewards/builtin/`. Code outside of it (core/plugins.py) may as well be a module
 with nothing but
 
-    def score(question, trajectory) -> float | None | tuple[float | None, str]
+    def score(question, trajectory) -> float | dict[str, float] | None | tuple[float | dict[str, float] | None, str]
 
-The value is from 0 to 1, or None where it cannot be told, and then the text says why. The function may be async, and
-may have the parameters `embed` (texts -> their unit vectors, by the config's `embedder`) and `judge` (the judge's
-model, `rewards.inputs.ScoreJudge`; it is then async, and the score a judged one). The module may define TITLE, the
-score's name in tables, and NEEDS, fields of a question such as ("answers", "reference"), of which the score needs one.
+The value is from 0 to 1, or None where it cannot be told, and then the text says why. A dictionary has a value for each
+role, which then learns by its own (`rewards.selection`). The function may be async, and may have the parameters
+`embed` (texts -> their unit vectors, by the config's `embedder`), `judge` (the judge's model,
+`rewards.inputs.ScoreJudge`; it is then async, and the score a judged one) and `settings` (those that the config gives
+it, an object of the module's class `Settings`). The module may define TITLE, the score's name in tables; NEEDS, fields
+of a question such as ("answers", "reference"), of which the score needs one; and COST = True, by which values are from
+0 up, such as a count.
 
 A trajectory that failed or has no answer, and a question that lacks what the score compares with, never reach them
 (`Reward.fixed_score`). A trajectory without an answer, or that did not finish, never scores above a wrong answer to its
 question:
 - Without an answer, however it ended: every score is 0, and no judge is called (but for correctness there is a setting,
-  `rewards.empty_response`). An answer in words that the judge calls an abstention is an answer, and keeps
+  `rewards.empty_response`). Costs are counted, and the reward is the least there is (`rewards.selection.reward`). An
+  answer in words that the judge calls an abstention is an answer, and keeps
   the scale of its score.
 - Ended unparsed or out of budget, with an answer: a score is that of the answer, as lenient measures count it. For
   others `strict_value` decides: rewards, the choice of an adapter and an evaluation's primary measure by
@@ -30,15 +34,19 @@ A question that lacks what a score compares with gives null to all of its trajec
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from numbers import Real
+from statistics import fmean
+from types import ModuleType
 from typing import Any, Protocol
 
 from ratchet.agents.core.prompts import Prompts
-from ratchet.core.config import Config, RewardsConfig, ScoreName
+from ratchet.core.config import Config, RewardsConfig, ScoreName, Section
 from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.parsing import parse
 from ratchet.core.plugins import Plugin, is_path, load_plugin, resolve_path, short_name
 from ratchet.core.records import Question, Score, ScoreState, Status, Trajectory
 from ratchet.core.text import short_line
@@ -51,11 +59,12 @@ reused."""
 RETURNED: tuple[Status, ...] = ("finished", "out_of_budget")
 """Ways of ending in which a system returns its answer: mRAG's algorithm 1 does at the end of the budget too."""
 
-PARAMETERS = ("judge", "embed")
+PARAMETERS = ("judge", "embed", "settings")
 """Parameters that the function of outside code may ask for by name."""
 
-Result = float | None | tuple[float | None, str]
-"""A value from 0 to 1, or None where there is none; a text beside it says why."""
+Value = float | Mapping[str, float] | None
+Result = Value | tuple[Value, str]
+"""A value from 0 to 1, one for each role, or None where there is none; a text beside it says why."""
 
 Settings = dict[str, Any]
 """Everything that a score's value depends on besides the trajectory and its question."""
@@ -100,6 +109,10 @@ class Reward:
     against_documents: bool = False
     """True: it compares the answer with the documents that came with it. A system that looks nothing up is not measured
     by it."""
+    is_cost: bool = False
+    """True: values are from 0 up, such as a count, and an answer without words has one as well."""
+    own_settings: type[Section] | None = None
+    """The class of the settings that a config may give it; None where there are none."""
     scale: tuple[int, int] | None = None
     """The least and the greatest value on the judge's own scale, where a measure shows it beside the normalised one."""
     name: str = ""
@@ -135,12 +148,37 @@ class Reward:
             value, reason = result if isinstance(result, tuple) and len(result) == 2 else (result, "")
             if value is None:
                 return self.make_score(outline, None, str(reason or "the reward gives it no value"))
-            if not (isinstance(value, Real) and 0 <= float(value) <= 1):
+            by_role = dict(value) if isinstance(value, Mapping) else {}
+            values = list(by_role.values()) if isinstance(value, Mapping) else [value]
+            if not values or not all(map(self._is_value, values)):
                 raise UserError(
                     f"{self.name}: score() returned {short_line(repr(result))} for {where}; a value is a number from 0 "
-                    "to 1, or None, or (None, why)"
+                    f"{'up' if self.is_cost else 'to 1'}, or None, or (None, why), or a dictionary of roles with a "
+                    "number for each"
                 )
-            return self.make_score(outline, float(value), str(reason))
+            trained = {one.role for one in trajectory.conversations if one.trainable}
+            if by_role and (missing := sorted(trained - by_role.keys())):
+                raise UserError(
+                    f"{self.name}: score() returned {short_line(repr(result))} for {where}; give every role that is "
+                    f"trained a value ({', '.join(missing)}{did_you_mean(missing[0], by_role)})"
+                )
+            score = self.make_score(outline, fmean(map(float, values)), str(reason))
+            own = {role: float(given) for role, given in by_role.items() if role in trained}
+            return score.model_copy(update={"roles": own})
+
+    def _is_value(self, value: Any) -> bool:
+        most = math.inf if self.is_cost else 1
+        return isinstance(value, Real) and 0 <= float(value) <= most and math.isfinite(value)
+
+    def read_settings(self, given: Mapping[str, Any]) -> Section | None:
+        """The settings that a config gives it, checked; None where it has none. Raises UserError."""
+        key = f"rewards.weights: {self.name}: settings"
+        if self.own_settings is not None:
+            return parse(self.own_settings, dict(given), "", key)
+        if given:
+            hint = "; let score() have the parameter settings, and define a class Settings" if self.is_outside else ""
+            raise UserError(f"{key}: {', '.join(given)}: this score has no settings{hint}")
+        return None
 
     def make_score(self, trajectory: Outline, value: float | None, reason: str, state: ScoreState = "scored") -> Score:
         """The record of a value. `state`: `unfinished` where it is to be tried again; without a value it is null."""
@@ -160,7 +198,7 @@ class Reward:
             return self.make_score(trajectory, None, "the trajectory failed")
         if problem := self.why_unscorable(question):
             return self.make_score(trajectory, None, problem)
-        if not has_answer(trajectory):
+        if not has_answer(trajectory) and not self.is_cost:
             return self.make_score(trajectory, empty, "the answer is empty")
         return None
 
@@ -227,6 +265,19 @@ def judged(names: Iterable[str]) -> list[str]:
     return [name for name in names if load_reward(name).needs_judge]
 
 
+def check_weights(weights: Mapping[str, float]) -> None:
+    """Raises UserError for weights that are not finite, of which none is above 0, or one of a cost is."""
+    bad = {name: weight for name, weight in weights.items() if not math.isfinite(weight)}
+    if bad or not any(weight > 0 for weight in weights.values()):
+        shown = ", ".join(f"{name}={weight}" for name, weight in (bad or dict(weights)).items()) or "none given"
+        raise UserError(f"rewards.weights: {shown}; weights are numbers, one of them above 0")
+    for name, weight in weights.items():
+        if weight > 0 and load_reward(name).is_cost:
+            raise UserError(
+                f"rewards.weights: {name}={weight:g}: it is a cost; give it a weight below 0, such as -0.05"
+            )
+
+
 def judge_of(config: Config, names: Iterable[str]) -> set[str]:
     """The name of the model that gives these scores; empty where none is judged. UserError where it is missing."""
     needing, judge = sorted(judged(names)), config.rewards.judge
@@ -265,10 +316,12 @@ def _declare(plugin: Plugin, key: str) -> Rule | Judged:
         "version": 0,
         "needs": needs,
         "needs_embedder": "embed" in asks_for,
+        "is_cost": bool(getattr(module, "COST", False)),
+        "own_settings": _settings_class(module, where) if "settings" in asks_for else None,
     }
 
     def call(question: Question, trajectory: Trajectory, given: Any) -> Any:
-        parts = {"judge": given, "embed": given.embed}
+        parts = {"judge": given, "embed": given.embed, "settings": given.own_settings}
         return score(question, trajectory, **{name: parts[name] for name in asks_for})
 
     if "judge" not in asks_for:
@@ -287,9 +340,19 @@ def _parameters(score: Callable[..., Any], where: str) -> set[str]:
         if parameter.name not in PARAMETERS and parameter.default is parameter.empty:
             raise UserError(
                 f"{where}: score has the parameter {parameter.name!r}; after the first two it may have "
-                f"{' and '.join(PARAMETERS)}{did_you_mean(parameter.name, PARAMETERS)}"
+                f"{', '.join(PARAMETERS)}{did_you_mean(parameter.name, PARAMETERS)}"
             )
     return {parameter.name for parameter in parameters[2:]} & set(PARAMETERS)
+
+
+def _settings_class(module: ModuleType, where: str) -> type[Section]:
+    kind = getattr(module, "Settings", None)
+    if not (isinstance(kind, type) and issubclass(kind, Section)):
+        raise UserError(
+            f"{where}: score has the parameter settings; define a class Settings(Section) with the keys that a config "
+            "may set (from ratchet.core.config import Section)"
+        )
+    return kind
 
 
 def has_answer(trajectory: Ended) -> bool:

@@ -8,12 +8,13 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from ratchet.core.config import Config
+from ratchet.core.config import Config, Section
 from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, write_jsonl
@@ -118,7 +119,7 @@ class Scorer:
             return scores | self._by_judge(by_judge, work) if by_judge else scores
 
     def _by_rule(self, rewards: Sequence[Rule], work: Work) -> Scores:
-        inputs = self._inputs()
+        inputs = {reward.name: replace(self._inputs, own_settings=self._own_settings(reward)) for reward in rewards}
         settings = {reward.name: self.rule_settings(reward) for reward in rewards}
         stored: dict[str, dict[str, Score]] = {}
         fresh: dict[str, list[Score]] = {reward.name: [] for reward in rewards}
@@ -129,7 +130,7 @@ class Scorer:
 
         async def score(pair: tuple[Rule, Outline]) -> None:
             reward, outline = pair
-            fresh[reward.name].append(await work.score(reward, outline, inputs))
+            fresh[reward.name].append(await work.score(reward, outline, inputs[reward.name]))
             await asyncio.sleep(0)  # an interrupt is noticed here: few rules wait for anything
 
         try:
@@ -162,7 +163,7 @@ class Scorer:
     async def _judge_all(self, engine: Engine, rewards: Sequence[Judged], work: Work) -> Scores:
         concurrency = max_requests(self._rewards.judge, self._config.models[self._rewards.judge])
         judge, prompts = Judge(engine, self._rewards, self._config.seed, concurrency), judge_prompts(self._rewards)
-        inputs = self._inputs()
+        inputs = self._inputs
         if any(reward.needs_embedder for reward in rewards):
             # A model that is not available is found out before the judge has worked.
             await asyncio.to_thread(inputs.embed, ())
@@ -194,6 +195,7 @@ class Scorer:
                 asker = ScoreJudge(
                     normalise=inputs.normalise,
                     embed=inputs.embed,
+                    own_settings=self._own_settings(reward),
                     judge=judge,
                     log=logs[name],
                     prompts={**reward.prompts, **prompts},
@@ -227,6 +229,7 @@ class Scorer:
             )
         return scores
 
+    @cached_property
     def _inputs(self) -> Inputs:
         normalise = NORMALISATIONS[self._rewards.normalisation]
         return Inputs(normalise=normalise, embed=open_embedder(self._config.embedder))
@@ -237,13 +240,13 @@ class Scorer:
             settings["endings"] = ENDINGS_VERSION
         if reward.normalises and self._rewards.normalisation != "unicode":
             settings["normalisation"] = self._rewards.normalisation
-        return settings | self._embedder_settings(reward)
+        return settings | self._shared_settings(reward)
 
     def judge_settings(self, reward: Judged, fingerprint: str) -> Settings:
         """The facts that a judged score depends on: neither the judge's url and machine settings nor the embedder's."""
         model, replaced = self._config.models[self._rewards.judge], replaced_digest(self._rewards, reward)
         return {
-            **self._embedder_settings(reward),
+            **self._shared_settings(reward),
             "fingerprint": fingerprint,
             "model": model.model_dump(mode="json", include=MODEL_IDENTITY) | model.reduced_formats,
             "prompts": reward.version,
@@ -254,8 +257,13 @@ class Scorer:
             **self._rewards.model_dump(mode="json", include={*JUDGING, *reward.settings}),
         }
 
-    def _embedder_settings(self, reward: Reward) -> Settings:
-        return {"embedder": self._config.embedder.identity} if reward.needs_embedder else {}
+    def _shared_settings(self, reward: Reward) -> Settings:
+        embedder = {"embedder": self._config.embedder.identity} if reward.needs_embedder else {}
+        own = self._own_settings(reward)
+        return embedder | ({} if own is None else {"settings": own.model_dump(mode="json")})
+
+    def _own_settings(self, reward: Reward) -> Section | None:
+        return reward.read_settings(self._rewards.settings_of(reward.name))
 
     def __enter__(self) -> Scorer:
         return self

@@ -2,13 +2,16 @@
 
 The functions are pure: the same scores, weights and rule (`rewards.select`) give the same choice. For each question:
 
-1. Every trajectory gets a reward: the weighted mean of its scores; 0 where it ended with none of the statuses
-   `keep_status`, or without an answer; none where it failed, since it is sampled again.
+1. Every trajectory gets a reward: the weighted mean of its scores less its costs (`reward`); the least where it ended
+   with none of the statuses `keep_status`, or without an answer; none where it failed, since it is sampled again.
 2. The candidates are those that ended with such a status, have an answer and have every score with a weight.
 3. The question is dropped by the first of `DROPPING` that gives a cause.
 4. Else the candidates with the best reward are kept, up to `ties`. Among tied ones those with the best scores of
    `prefer` win, then the lowest sample numbers, and one that does the same as a kept one is skipped
    (`distinct`), unless `similarity` is null.
+
+Where a reward has a value for each role, there is a choice for each role, by the rewards that its own values give, and
+its rows alone are learnt: a searcher that found everything teaches although the answer was wrong.
 
 Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
 learn from (`training.objectives`): all of them that are not the same as another.
@@ -16,10 +19,10 @@ learn from (`training.objectives`): all of them that are not the same as another
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from ratchet.agents.core.exploration import GOLD_SEARCHES
 from ratchet.core.config import SelectConfig
@@ -34,7 +37,7 @@ from ratchet.core.records import (
     Trajectory,
     content_key,
 )
-from ratchet.rewards.reward import Ended, has_answer, load_reward, strict_value
+from ratchet.rewards.reward import Ended, check_weights, has_answer, load_reward, strict_value
 from ratchet.sampling.store import Outline, Trajectories
 
 TIE = 1e-9
@@ -65,41 +68,90 @@ def select(
     groups: dict[tuple[tuple[str, ...], str], list[Outline]] = {((), question.id): [] for question in questions}
     for trajectory in trajectories.outlines.values():
         groups.setdefault((trajectory.learners, trajectory.question_id), []).append(trajectory)
-    by_id, choices = {question.id: question for question in questions}, []
+    by_id = {question.id: question for question in questions}
+    own: list[QuestionChoice] = []
+    led: list[QuestionChoice] = []
     place = {question.id: number for number, question in enumerate(questions)}
     for (learners, question_id), sampled in sorted(groups.items(), key=lambda item: (item[0][0], place[item[0][1]])):
         sampled.sort(key=lambda t: (t.sample, t.key))
         question = by_id[question_id]
         if sampled and sampled[0].explored == (GOLD_SEARCHES,):
             choice = _choose_searches(question, sampled, trajectories)
-        else:
-            own = rule.model_copy(update=ALONE) if learners else rule
-            choice = _choose(question, _attempts(question, sampled, trajectories, scores, weights, own), own)
-        choices.append(choice.model_copy(update={"learners": learners}))
+            led.append(choice.model_copy(update={"learners": learners}))
+            continue
+        mine = rule.model_copy(update=ALONE) if learners else rule
+        for roles, given, counted in _by_role(sampled, scores, weights):
+            attempts = _attempts(question, given, trajectories, counted, weights, mine, roles)
+            choice = _choose(question, attempts, mine)
+            (led if learners else own).append(choice.model_copy(update={"learners": roles or learners}))
     if rule.balance_searches:
-        choices = _balanced(choices, trajectories)
+        choices = _balanced([*own, *led], trajectories)
+        own, led = choices[: len(own)], choices[len(own) :]
+
+    def rewards(question: str) -> dict[str, float | None]:
+        sampled = groups[(), question]
+        return dict(_attempts(by_id[question], sampled, trajectories, scores, weights, rule).rewards)
+
+    merged = tuple(
+        choices[0] if not choices[0].learners else _merged(choices, rewards(question))
+        for question, choices in _by_question(own)
+    )
     return Selection(
-        origins=_origins(choices, trajectories.outlines.values(), rule),
+        origins=_origins([*own, *led], trajectories.outlines.values(), rule),
         weights=dict(weights),
         rule=rule.model_dump(mode="json"),
-        questions=tuple(choice for choice in choices if not choice.learners),
-        curriculum=tuple(choice for choice in choices if choice.learners),
+        questions=merged,
+        roles=tuple(own) if any(choice.learners for choice in own) else (),
+        curriculum=tuple(led),
+    )
+
+
+def _by_role(
+    sampled: Sequence[Outline], scores: Scores, weights: Weights
+) -> Iterator[tuple[tuple[str, ...], Sequence[Outline], Scores]]:
+    """(the role that learns, the samples in which it acted or that say nothing of roles, their scores as the role's
+    own) of each role that a score with a weight tells apart; where none does, once, without a role."""
+    found = {at: scores[at] for one in sampled for name in weights if (at := (one.key, name)) in scores}
+    apart = [score for (_, name), score in found.items() if weights[name] and score.roles]
+    for role in sorted({role for score in apart for role in score.roles}):
+        absent = {score.trajectory for score in apart if role not in score.roles}
+        given = [one for one in sampled if one.key not in absent]
+        own = {at: one.model_copy(update={"value": one.roles.get(role, one.value)}) for at, one in found.items()}
+        yield (role,), given, own
+    if not apart:
+        yield (), sampled, scores
+
+
+def _by_question(choices: Iterable[QuestionChoice]) -> Iterator[tuple[str, list[QuestionChoice]]]:
+    return ((question, list(own)) for question, own in groupby(choices, lambda choice: choice.question_id))
+
+
+def _merged(choices: Sequence[QuestionChoice], rewards: dict[str, float | None]) -> QuestionChoice:
+    """The choices of a question's roles as one, with the trajectories' rewards."""
+    kept = tuple(key for key in rewards if any(key in choice.kept for choice in choices))
+    return QuestionChoice(
+        question_id=choices[0].question_id,
+        kept=kept,
+        cause="kept" if kept else choices[0].cause,
+        reason="; ".join(f"{' and '.join(choice.learners)}: {choice.reason}" for choice in choices),
+        rewards=rewards,
     )
 
 
 def _origins(
     choices: Sequence[QuestionChoice], trajectories: Iterable[Outline], rule: SelectConfig
 ) -> dict[str, tuple[int, int, int]]:
-    """Counts of all, good and kept trajectories by how they were sampled."""
+    """Counts of all, good and kept trajectories by how they were sampled. One that is good for any role is good."""
     kept = {key for choice in choices for key in choice.kept}
-    rewards = {key: value or 0.0 for choice in choices for key, value in choice.rewards.items()}
+    least = (rule.min_reward or 0.0) + TIE
+    rewards = ((key, value) for choice in choices for key, value in choice.rewards.items() if value is not None)
+    good = {key for key, value in rewards if value > least}
     counts: dict[str, tuple[int, int, int]] = {}
     for one in trajectories:
         origin = f"taught by {one.teacher}" if one.teacher else "exploring" if one.explored else "free"
         origin = f"curriculum of {', '.join(one.learners)}" if one.learners else origin
-        sampled, good, chosen = counts.get(origin, (0, 0, 0))
-        is_good = rewards.get(one.key, 0.0) > (rule.min_reward or 0.0) + TIE
-        counts[origin] = sampled + 1, good + is_good, chosen + (one.key in kept)
+        sampled, above, chosen = counts.get(origin, (0, 0, 0))
+        counts[origin] = sampled + 1, above + (one.key in good), chosen + (one.key in kept)
     return counts
 
 
@@ -123,17 +175,13 @@ def select_at_random(selection: Selection, trajectories: Iterable[Ended], seed: 
         return choice.model_copy(update={"kept": kept, "candidates": (), "reason": reason})
 
     rule = {"control": "random", "seed": seed, "keep_status": list(keep_status)}
-    return selection.model_copy(
-        update={"rule": rule, "origins": {}, "questions": tuple(map(chosen, selection.questions))}
+    roles = tuple(map(chosen, selection.roles))
+    by_role = {question: choices for question, choices in _by_question(roles) if choices[0].learners}
+    questions = tuple(
+        _merged(by_role[choice.question_id], choice.rewards) if choice.question_id in by_role else chosen(choice)
+        for choice in selection.questions
     )
-
-
-def check_weights(weights: Weights) -> None:
-    """Raises UserError for weights that are negative, not finite, or all 0."""
-    bad = {name: weight for name, weight in weights.items() if not (math.isfinite(weight) and weight >= 0)}
-    if bad or not any(weights.values()):
-        shown = ", ".join(f"{name}={weight}" for name, weight in (bad or dict(weights)).items()) or "none given"
-        raise UserError(f"rewards.weights: {shown}; weights are numbers from 0 up, one of them above 0")
+    return selection.model_copy(update={"rule": rule, "origins": {}, "questions": questions, "roles": roles})
 
 
 def parse_weights(text: str, option: str, named: Callable[[str], str]) -> dict[str, float]:
@@ -155,17 +203,32 @@ def parse_weights(text: str, option: str, named: Callable[[str], str]) -> dict[s
     return weights
 
 
-def reward(key: str, scores: Scores, weights: Weights) -> float | None:
-    """Weighted mean of a trajectory's scores, None when a needed one is null or missing."""
-    total = 0.0
+def worst_reward(weights: Weights) -> float:
+    """The least reward: 0, or -1 where a weight is below 0."""
+    return -1.0 if any(weight < 0 for weight in weights.values()) else 0.0
+
+
+def reward(trajectory: Ended, scores: Scores, weights: Weights) -> float | None:
+    """The sum of weight times score, divided by the sum of the weights above 0: a weighted mean, less what the scores
+    with weights below 0 cost, and at least `worst_reward`; None when a needed score is null or missing.
+
+    A trajectory without an answer has the least reward, whatever it cost, unless a score gives it something.
+    """
+    gained = paid = 0.0
     for name, weight in weights.items():
         if not weight:
             continue
-        score = scores.get((key, name))
+        score = scores.get((trajectory.key, name))
         if score is None or score.value is None:
             return None
-        total += weight * score.value
-    return total / sum(weights.values())
+        if weight > 0:
+            gained += weight * score.value
+        else:
+            paid -= weight * score.value
+    worst = worst_reward(weights)
+    if not gained and not has_answer(trajectory):
+        return worst
+    return max((gained - paid) / sum(weight for weight in weights.values() if weight > 0), worst)
 
 
 def strict_reward(
@@ -179,7 +242,8 @@ def strict_reward(
     needed = [name for name, weight in weights.items() if weight]
     if any((trajectory.key, name) not in scores for name in needed):
         return None
-    return strict_value(reward(trajectory.key, scores, weights), needed, question, trajectory, keep_status)
+    value, worst = reward(trajectory, scores, weights), worst_reward(weights)
+    return strict_value(value, needed, question, trajectory, keep_status, worst)
 
 
 @dataclass(frozen=True)
@@ -199,6 +263,8 @@ class Attempts:
     """Whether a trajectory is no candidate only because it has not all its scores."""
     others: str
     """How many trajectories are no candidates, by reason, in words."""
+    roles: tuple[str, ...] = ()
+    """The roles that learn; empty: all."""
 
     @property
     def known(self) -> list[float]:
@@ -213,6 +279,7 @@ def _attempts(
     scores: Scores,
     weights: Weights,
     rule: SelectConfig,
+    roles: tuple[str, ...] = (),
 ) -> Attempts:
     rewards: dict[str, float | None] = {}
     candidates: list[Outline] = []
@@ -234,7 +301,7 @@ def _attempts(
             candidates.append(trajectory)
             values.append(value)
     in_words = ", ".join(f"{count} {what}" for what, count in others.items())
-    return Attempts(trajectories, whole, rewards, candidates, values, scores, lacks_scores, in_words)
+    return Attempts(trajectories, whole, rewards, candidates, values, scores, lacks_scores, in_words, roles)
 
 
 def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
@@ -289,11 +356,11 @@ def _balanced(choices: Sequence[QuestionChoice], whole: Trajectories) -> list[Qu
     """The choices without the surplus of those with few or many searches, among the free ones and the led searches.
 
     Which ones go depends on their questions alone."""
-    groups: dict[tuple[str, ...], tuple[list[QuestionChoice], list[QuestionChoice]]] = {}
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[list[QuestionChoice], list[QuestionChoice]]] = {}
     for choice in choices:
-        is_free = not choice.learners
-        if choice.kept and (is_free or whole.outlines[choice.kept[0]].explored == (GOLD_SEARCHES,)):
-            group = groups.setdefault(choice.learners, ([], []))
+        best = whole.outlines[choice.kept[0]] if choice.kept else None
+        if best is not None and (not best.learners or best.explored == (GOLD_SEARCHES,)):
+            group = groups.setdefault((best.learners, choice.learners), ([], []))
             group[len(whole[choice.kept[0]].tool_calls) > 1].append(choice)
     surplus = set()
     for few, many in groups.values():
@@ -386,7 +453,7 @@ def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Outline], s
     pairs = zip(attempts.candidates, attempts.values, strict=True)
     tied = [trajectory for trajectory, value in pairs if value >= best - TIE]
     tied.sort(key=lambda one: [-_value(attempts.scores, one.key, name) for name in rule.prefer])
-    different = distinct(tied, attempts.whole, rule.similarity)
+    different = distinct(tied, attempts.whole, rule.similarity, attempts.roles)
     kept = different[: rule.ties]
     notes = []
     if len(tied) > len(different):
@@ -409,7 +476,9 @@ def _learnt_from(attempts: Attempts, kept: Sequence[Outline], rule: SelectConfig
     first = {trajectory.key for trajectory in kept}
     ranked = sorted(zip(attempts.candidates, attempts.values, strict=True), key=lambda pair: -pair[1])
     others = [trajectory for trajectory, _ in ranked if trajectory.key not in first]
-    counted = {trajectory.key for trajectory in distinct([*kept, *others], attempts.whole, rule.similarity)}
+    counted = {
+        trajectory.key for trajectory in distinct([*kept, *others], attempts.whole, rule.similarity, attempts.roles)
+    }
     return [trajectory for trajectory in attempts.candidates if trajectory.key in counted]
 
 
@@ -417,17 +486,22 @@ def _learnt_from(attempts: Attempts, kept: Sequence[Outline], rule: SelectConfig
 
 
 def distinct(
-    trajectories: Sequence[Outline], whole: Mapping[str, Trajectory], similarity: float | None
+    trajectories: Sequence[Outline],
+    whole: Mapping[str, Trajectory],
+    similarity: float | None,
+    roles: Collection[str] = (),
 ) -> list[Outline]:
     """The trajectories without those whose actions are the same as an earlier one's, or as similar as that; one without
-    sampled tokens stays. None: all. `whole`: by key."""
+    sampled tokens stays. None: all. `whole`: by key. `roles`: those whose actions count; empty: all."""
     if similarity is None or len(trajectories) < 2:
         return list(trajectories)
     seen: list[Actions] = []
     kept: list[Outline] = []
     for trajectory in trajectories:
         actions = tuple(
-            (conversation.role, _sampled(conversation)) for conversation in whole[trajectory.key].conversations
+            (conversation.role, _sampled(conversation))
+            for conversation in whole[trajectory.key].conversations
+            if not roles or conversation.role in roles
         )
         if any(resemble(actions, earlier, similarity) for earlier in seen):
             continue

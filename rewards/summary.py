@@ -86,6 +86,7 @@ def selection_lines(selection: Selection) -> list[str]:
         f"mean reward {rows['mean reward']}, best of n {rows['best of n']}, kept {rows['mean reward of the kept']} "
         f"({_weights_text(selection)})",
         f"questions kept {rows['questions kept']}" + (f", dropped {dropped}" if dropped else ""),
+        *role_lines(selection),
         "; ".join(origin_lines(selection)),
     ]
 
@@ -106,6 +107,17 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
         ("trajectories kept", f"{len(kept)} of {len(rewards)}"),
         ("questions dropped", dropped or "0"),
     ]
+
+
+def role_lines(selection: Selection) -> list[str]:
+    """Of how many questions each role keeps a trajectory, where roles have values of their own."""
+    kept, asked = Counter[str](), Counter[str]()
+    for choice in selection.roles:
+        for role in choice.learners:
+            asked[role] += 1
+            kept[role] += bool(choice.kept)
+    parts = [f"{role} from {kept[role]} of {asked[role]} questions" for role in asked]
+    return [f"roles learn by their own values: {', '.join(parts)}"] if parts else []
 
 
 def origin_lines(selection: Selection) -> list[str]:

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainSerializer, WrapValidator, model_validator
+from pydantic import ValidatorFunctionWrapHandler as Validate
 
 from ratchet.core.config.section import PathText, ScoreText, Section
+
+
+class Weight(float):
+    """The weight of a score that has settings."""
+
+    settings: dict[str, Any]
+
+
+def _read_weight(given: Any, validate: Validate) -> float:
+    if not isinstance(given, dict):
+        return given if isinstance(given, Weight) else float(validate(given))
+    if not {"weight"} <= given.keys() <= {"weight", "settings"} or not isinstance(given.get("settings", {}), dict):
+        raise ValueError(f"a weight is a number, or {{weight: 1, settings: {{...}}}}, got {given}")
+    weight = Weight(validate(given["weight"]))
+    weight.settings = given.get("settings", {})
+    return weight if weight.settings else float(weight)
+
+
+def _written_weight(weight: float) -> Any:
+    return {"weight": float(weight), "settings": weight.settings} if isinstance(weight, Weight) else weight
+
+
+WeightValue = Annotated[float, WrapValidator(_read_weight), PlainSerializer(_written_weight)]
+"""A weight in a config: a number, or {weight: number, settings: {...}}."""
 
 
 class SelectConfig(Section):
@@ -29,8 +54,8 @@ class SelectConfig(Section):
     """Keep as many questions whose best trajectory searched at most once as others, and drop the surplus. An agent then
     learns when to search again, and not how often it paid in general."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
-    """Statuses of candidates; others have the reward 0. With `out_of_budget`, the response at the end of the budget is
-    one too, as in mRAG's algorithm 1, also for `ratchet choose` and the primary measure of an evaluation."""
+    """Statuses of candidates; others have the least reward. With `out_of_budget`, the response at the end of the budget
+    is one too, as in mRAG's algorithm 1, also for `ratchet choose` and the primary measure of an evaluation."""
     success: float = 0.5
     """Reward from which a trajectory counts as a success, for `difficulty`."""
     similarity: float | None = Field(1.0, gt=0, le=1)
@@ -43,11 +68,12 @@ class SelectConfig(Section):
 class RewardsConfig(Section):
     """The scores of trajectories, and the choice of those that are trained on."""
 
-    weights: dict[ScoreText, float] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
+    weights: dict[ScoreText, WeightValue] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
     """Weights of the scores, whose weighted mean is the reward: by rules accuracy, em, f1, answer_match,
     nugget_containment, lexical_support, useful_searches and, with the `embedder`, reference_similarity; by the judge
-    correctness, faithfulness, precision and relevance; or a file of your own, such as `./my_reward.py`. A score with
-    the weight 0 is computed and no part of it."""
+    correctness, faithfulness, precision and relevance; or a file of your own, such as `./my_reward.py`, which may have
+    settings: `{weight: 1, settings: {...}}`. A score with the weight 0 is computed and no part of the reward. [Costs
+    have weights below 0](../guides/extend.md#costs): model_calls, searches, tool_calls and tokens."""
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"
     """Name of the model under `models` that judges."""
@@ -83,6 +109,11 @@ class RewardsConfig(Section):
     is asked for again once, with all that the context has."""
     select: SelectConfig = SelectConfig()
     """Which scored trajectories are trained on."""
+
+    def settings_of(self, score: str) -> dict[str, Any]:
+        """The settings that the config gives a score."""
+        weight = self.weights.get(score)
+        return weight.settings if isinstance(weight, Weight) else {}
 
     @model_validator(mode="after")
     def _check_scores_of_select(self) -> RewardsConfig:

@@ -44,7 +44,7 @@ from ratchet.rewards.rules import (
     token_recall,
     unattributed_sentences,
 )
-from ratchet.rewards.selection import reward
+from ratchet.rewards.selection import reward, worst_reward
 
 Scores = Mapping[tuple[str, str], Score]
 """Scores by (trajectory key, score name), as `rewards.scoring` returns them."""
@@ -174,6 +174,8 @@ def _of_reward(score: str, raw: bool) -> Measure:
         return Measure(score, f"... from {low:g} to {high:g}")
     if score in MATCHES:
         return Measure(score, reward.title)
+    if reward.is_cost:
+        return Measure(score, reward.title, "cost", "", 1)
     return Measure(score, reward.title, made_by="judge" if reward.needs_judge else "rule")
 
 
@@ -237,7 +239,9 @@ def measure(
     for name, rule in (("token_precision", token_precision), ("token_recall", token_recall)):
         values |= forms(name, ("f1",), rule(trajectory.answer, expected, normalise) if expected else None)
     for name in names:
-        if name not in MATCHES:
+        if load_reward(name).is_cost:
+            values[name] = score(name)
+        elif name not in MATCHES:
             values |= forms(name, (name,), score(name))
         if (scale := load_reward(name).scale) is not None:
             (low, high), normalised = scale, score(name)
@@ -245,7 +249,7 @@ def measure(
             values |= forms(name + RAW, (name,), raw, worst=low)
     if weights and set(weights) <= set(names):
         needed = [name for name, weight in weights.items() if weight]
-        values |= forms("reward", needed, reward(trajectory.key, scores, weights))
+        values |= forms("reward", needed, reward(trajectory, scores, weights), worst_reward(weights))
     if {"correctness", "precision"} <= set(names):
         mean = harmonic_mean(score("correctness"), score("precision"))
         values |= forms("correctness_f1", ("correctness", "precision"), mean)

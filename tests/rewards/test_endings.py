@@ -195,7 +195,10 @@ def test_no_mean_gains_by_a_trajectory_that_fails(scores: Scores, ending: str) -
 @pytest.mark.parametrize("ending", FAILURES)
 def test_no_reward_puts_a_failure_above_a_wrong_answer(scores: Scores, name: str, ending: str) -> None:
     failure = failures(1)[ending]
-    for weights in ({name: 1.0}, {name: 1.0, "f1": 3.0}, {name: 1.0, "correctness": 0.5, "faithfulness": 0.5}):
+    mine: list[dict[str, float]] = [{name: 1.0}, {name: 1.0, "f1": 3.0}, {name: 1.0, "correctness": 0.5}]
+    if load_reward(name).is_cost:
+        mine = [{name: -0.01, "f1": 3.0}, {name: -2.0, "correctness": 0.5, "faithfulness": 0.5}]
+    for weights in mine:
         choice = select(QUESTIONS[1:2], Trajectories.of([ARM[1], failure]), scores, weights, SelectConfig()).questions[
             0
         ]

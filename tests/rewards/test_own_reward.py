@@ -46,6 +46,7 @@ async def score(question, trajectory, judge):
     return sum(verdicts) / len(verdicts) if verdicts else (None, "no readable verdict")
 """
 Scores = dict[tuple[str, str], Score]
+AGENT = {"agent": {"path": "t"}}
 
 
 @pytest.fixture
@@ -98,6 +99,68 @@ def test_a_judged_one_asks_once_for_every_run_and_resumes(mine: Path, monkeypatc
     (mine / "kind.py").write_text(KIND + "\n# changed\n")
     scores_of(mine, "./kind.py")
     assert len(engine.calls) == 2 * 2
+
+
+HOPS = """\
+from ratchet.core.config import Section
+
+
+class Settings(Section):
+    enough: int = 2
+
+
+def score(question, trajectory, settings):
+    return min(1.0, len(trajectory.answer.split()) / settings.enough)
+"""
+
+
+def test_its_settings_stand_beside_its_weight_and_are_a_part_of_what_is_stored(mine: Path) -> None:
+    (mine / "hops.py").write_text(HOPS)
+
+    def value(**given: object) -> float | None:
+        config = read(mine, rewards={"weights": {"./hops.py": {"weight": 1, **given}}}, models=AGENT)
+        assert config.rewards.weights == {"./hops.py": 1.0}
+        again = Config.model_validate(config.model_dump(mode="json"))
+        assert again.rewards.settings_of("./hops.py") == given.get("settings", {})
+        return scores_of(mine, "./hops.py", config=config)[SHORT.key, "./hops.py"].value
+
+    assert [value(), value(settings={}), value(settings={"enough": 4}), value(settings={"enough": 2})] == [
+        0.5,
+        0.5,
+        0.25,
+        0.5,
+    ]
+    assert len(list((mine / "scores").glob("hops-*.jsonl"))) == 2, "the default is no other score"
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "message"),
+    [
+        ("./hops.py", {"weight": 1, "settings": {"enuogh": 3}}, r"hops\.py: settings\.enuogh: unknown key .*'enough'"),
+        ("./hops.py", {"weight": 1, "settings": {"enough": "two"}}, r"hops\.py: settings\.enough: .*integer"),
+        ("./hops.py", {"settings": {"enough": 3}}, r"rewards\.weights.*a weight is a number, or \{weight: 1"),
+        ("./hops.py", {"weight": 1, "setings": {}}, r"a weight is a number, or \{weight: 1"),
+        ("./hops.py", {"weight": "much"}, r"rewards\.weights.*valid number"),
+        ("./brief.py", {"weight": 1, "settings": {"x": 3}}, r"brief\.py: settings: x: .* define a class Settings"),
+        ("f1", {"weight": 1, "settings": {"x": 3}}, r"f1: settings: x: this score has no settings$"),
+        ("./bare.py", 1, r"bare\.py: score has the parameter settings; define a class Settings\(Section\)"),
+    ],
+)
+def test_settings_that_it_does_not_know_are_refused_when_the_config_is_read(
+    mine: Path, name: str, weight: object, message: str
+) -> None:
+    (mine / "hops.py").write_text(HOPS)
+    (mine / "bare.py").write_text("def score(question, trajectory, settings):\n    return 1\n")
+    with pytest.raises(UserError, match=message):
+        read(mine, rewards={"weights": {name: weight}}, models=AGENT)
+
+
+def test_a_cost_of_ones_own_counts_from_0_up_also_where_there_is_no_answer(mine: Path) -> None:
+    (mine / "words.py").write_text(
+        "COST = True\n\n\ndef score(question, trajectory):\n    return len(trajectory.answer.split())\n"
+    )
+    values = [rule_score("./words.py", QUESTION, one).value for one in (SHORT, LONG, trajectory(2, " "))]
+    assert values == [1.0, 8.0, 0.0]
 
 
 def test_one_without_a_judge_may_be_async_and_compare_texts(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

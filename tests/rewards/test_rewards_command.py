@@ -127,7 +127,7 @@ def test_whatif_names_the_command_that_makes_a_missing_score(experiment: Experim
         (["--weights", "corectness=1"], "there is no 'corectness' in rewards/builtin/ (did you mean 'correctness'?)"),
         (["--weights", "f1"], "expected name=number"),
         (["--weights", "f1=much"], "expected name=number"),
-        (["--weights", "f1=-1"], "weights are numbers from 0 up"),
+        (["--weights", "f1=-1"], "weights are numbers, one of them above 0"),
         (["--set", "rewards.select.ties=0"], "rewards.select.ties"),
     ],
 )

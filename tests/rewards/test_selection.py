@@ -40,9 +40,9 @@ def choose(
 
 def test_reward_is_the_weighted_mean_of_the_paper() -> None:
     scores = {**scored(0.5, name="correctness"), **scored(1.0, name="faithfulness")}
-    assert reward(trajectory(0).key, scores, WEIGHTS) == pytest.approx((4 * 0.5 + 1.0) / 5)
-    assert reward(trajectory(0).key, scored(0.5, name="correctness"), WEIGHTS) is None
-    assert reward(trajectory(0).key, scored(0.5, name="correctness"), {**WEIGHTS, "faithfulness": 0}) == 0.5
+    assert reward(trajectory(0), scores, WEIGHTS) == pytest.approx((4 * 0.5 + 1.0) / 5)
+    assert reward(trajectory(0), scored(0.5, name="correctness"), WEIGHTS) is None
+    assert reward(trajectory(0), scored(0.5, name="correctness"), {**WEIGHTS, "faithfulness": 0}) == 0.5
 
 
 def test_ties_are_kept_up_to_the_limit_lowest_samples_first() -> None:
@@ -148,10 +148,46 @@ def test_only_trajectories_that_ended_well_are_candidates() -> None:
     assert kept == ([1], "kept 1 of 3: best at 0.500 (2 unparsed)")
 
 
-@pytest.mark.parametrize("weights", [{}, {"f1": 0.0}, {"f1": -1.0, "em": 2.0}, {"f1": float("nan")}])
+@pytest.mark.parametrize("weights", [{}, {"f1": 0.0}, {"f1": -1.0, "em": 0.0}, {"f1": float("nan")}])
 def test_weights_that_give_no_mean_are_refused(weights: dict[str, float]) -> None:
     with pytest.raises(UserError, match=r"rewards\.weights"):
         select(QUESTION, Trajectories.of([]), {}, weights, SelectConfig())
+
+
+COSTLY = {"f1": 3.0, "em": 1.0, "model_calls": -0.2}
+
+
+def with_costs(f1: float, em: float, calls: int, made: Trajectory | None = None) -> dict[tuple[str, str], Score]:
+    made = made or trajectory(0)
+    values = {"f1": f1, "em": em, "model_calls": float(calls)}
+    return {(made.key, name): Score(trajectory=made.key, name=name, value=value) for name, value in values.items()}
+
+
+def test_a_cost_is_taken_from_the_mean_of_the_scores_whatever_their_sum() -> None:
+    assert reward(trajectory(0), with_costs(1.0, 0.5, 5), COSTLY) == pytest.approx((3 + 0.5 - 0.2 * 5) / 4)
+    assert reward(trajectory(0), with_costs(0.5, 0.0, 1), {"f1": 1.0, "model_calls": -0.25}) == 0.25
+    assert reward(trajectory(0), with_costs(1.0, 1.0, 100), COSTLY) == -1.0, "never less"
+    kept = [trajectory(i) for i in range(3)]
+    scores = {at: one for i, made in enumerate(kept) for at, one in with_costs(1.0, 1.0, 3 - i % 2, made).items()}
+    assert select(QUESTION, Trajectories.of(kept), scores, COSTLY, SelectConfig()).kept == (kept[1].key,)
+
+
+def test_under_a_cost_a_trajectory_that_failed_to_answer_stays_below_a_wrong_and_costly_answer() -> None:
+    wrong, empty = trajectory(0), trajectory(1, answer=" ")
+    cut = trajectory(2, status="out_of_budget")
+    scores = with_costs(0.0, 0.0, 12, wrong) | with_costs(0.0, 0.0, 0, empty) | with_costs(1.0, 1.0, 0, cut)
+    asked, made = [Question(id="q1", text="?", answers=("Ada",))], Trajectories.of([wrong, empty, cut])
+    selection = select(asked, made, scores, COSTLY, SelectConfig(min_reward=None))
+    rewards = selection.questions[0].rewards
+    assert rewards == {wrong.key: pytest.approx(-0.6), empty.key: -1.0, cut.key: -1.0}
+    assert selection.kept == (wrong.key,)
+    abstained = with_costs(0.0, 1 / 3, 0, empty)
+    assert reward(empty, abstained, COSTLY) == pytest.approx(1 / 12), "unless a score gives it something"
+
+
+def test_a_cost_with_a_weight_above_0_is_refused() -> None:
+    with pytest.raises(UserError, match=r"model_calls=1: it is a cost; give it a weight below 0"):
+        select(QUESTION, Trajectories.of([]), {}, {"f1": 1.0, "model_calls": 1.0}, SelectConfig())
 
 
 @st.composite

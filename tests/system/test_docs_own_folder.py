@@ -55,7 +55,9 @@ def test_the_files_of_the_page_are_asked_sampled_scored_and_evaluated(tmp_path: 
     assert "./politeness.py=1" in printed["score whatif"]
     assert all(word in printed["evaluate --config"] for word in ("Brevity", "Politeness", "lakes: 1 questions"))
     [selection] = tmp_path.rglob("selection.json")
-    assert json.loads(selection.read_text())["weights"] == {"f1": 2.0, "./brevity.py": 1.0}
+    chosen = json.loads(selection.read_text())
+    assert chosen["weights"] == {"f1": 2.0, "./brevity.py": 1.0, "./found.py": 1.0, "model_calls": -0.05}
+    assert {role for choice in chosen["roles"] for role in choice["learners"]} == {"answerer", "searcher"}
     [part] = tmp_path.glob("run*/**/round-1/trajectories/part-0.jsonl")
     trajectory = json.loads(part.read_text().splitlines()[0])
     assert re.fullmatch(r"hops-[0-9a-f]{8}", trajectory["system"])
