@@ -22,7 +22,7 @@ from ratchet.core.config import (
     is_missing,
     load_members,
 )
-from ratchet.core.errors import UserError
+from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.http.environment import check_environment, is_offline
 from ratchet.core.installed import need_extra
 from ratchet.core.plugins import is_path
@@ -53,6 +53,20 @@ def check_plugins(config: Config) -> None:
             load_source(name, source)
     _check_scores(config)
     load_objective(config.training)
+    if config.training.role_weights:
+        _check_role_weights(config)
+
+
+def _check_role_weights(config: Config) -> None:
+    systems = [load_system(member.system) for member in load_members(config).values()]
+    trained = {role for system in systems for role in system.roles if system.config.role(role).trainable}
+    for role in config.training.role_weights:
+        if role not in trained:
+            names = ", ".join(sorted(trained))
+            raise UserError(
+                f"training.role_weights.{role}: no role of this name is trained (trained: {names})"
+                f"{did_you_mean(role, trained)}"
+            )
 
 
 def _check_scores(config: Config) -> None:

@@ -399,7 +399,7 @@ def _training(config: Config, gpu: float, gpus: int) -> MemoryRow:
     training = config.training
     model, length = config.models[training.model], training.max_length
     size, shape = footprint(model.path, model.revision, model.dtype), read_shape(model.path, model.revision)
-    tiled_head = not load_objective(training).keeps_logits
+    tiled_head = not (load_objective(training).keeps_logits or training.weighs_roles)
     parts = Activations.of(shape.get_text_config(), training.lora.r, getattr(torch, model.dtype), tiled_head)
     if parts is None:
         return MemoryRow("train", f"the formula does not describe models of the type {shape.model_type}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -40,17 +40,37 @@ LESSON_FIELDS = (
 
 def is_plain(objective: Objective, selection: Selection) -> bool:
     """True where the rows are the paper's: those of the kept trajectories, each with the weight 1."""
-    return objective.learns_from_kept_alone and all(choice.weight == 1 for choice in selection.choices)
+    return (
+        objective.learns_from_kept_alone
+        and not objective.training.weighs_roles
+        and all(choice.weight == 1 for choice in selection.trained)
+    )
 
 
-def trajectory_lessons(selection: Selection, objective: Objective, prefix: str = "") -> dict[str, Lesson]:
-    """The lessons of whole trajectories, by key; `prefix` makes a question's id unique among members."""
+def trajectory_lessons(selection: Selection, objective: Objective, prefix: str = "") -> dict[tuple[str, str], Lesson]:
+    """The lessons of whole trajectories, by key and the role that learns, which is empty for all; `prefix` makes a
+    question's id unique among members."""
     return {
-        key: lesson
-        for choice in selection.choices
+        (key, role): lesson
+        for choice in selection.trained
         if choice.kept and choice.weight > EQUAL
-        for key, lesson in objective.lessons(_alternatives(choice, prefix + choice.question_id)).items()
+        for key, lesson in _lessons(choice, objective, prefix + choice.question_id).items()
+        for role in choice.learners or ("",)
     }
+
+
+def kept_roles(selection: Selection) -> set[tuple[str, str]]:
+    """(key, role that learns) of all kept trajectories; the role is empty for all."""
+    return {(key, role) for one in selection.trained for key in one.kept for role in one.learners or ("",)}
+
+
+def _lessons(choice: QuestionChoice, objective: Objective, question: str) -> dict[str, Lesson]:
+    lessons = objective.lessons(_alternatives(choice, question))
+    if not choice.learners:
+        return lessons
+    # A trajectory may be an example for several roles, each with rows and a reward of its own.
+    suffix = f"#{'+'.join(choice.learners)}"
+    return {key: replace(one, example=one.example and one.example + suffix) for key, one in lessons.items()}
 
 
 def _alternatives(choice: QuestionChoice, question: str) -> Alternatives:
@@ -60,7 +80,8 @@ def _alternatives(choice: QuestionChoice, question: str) -> Alternatives:
         rewards={key: value for key in choice.candidates if (value := choice.rewards[key]) is not None},
         mean=fmean(known_rewards(choice) or [0.0]),
         kept={key: choice.rewards[key] or 0.0 for key in choice.kept},
-        pairs=[f"{question}#{'+'.join(choice.learners)}{number}" for number in range(len(choice.kept))],
+        pairs=[f"{question}#{number}" for number in range(len(choice.kept))],
+        roles=choice.learners,
     )
 
 
@@ -71,7 +92,7 @@ def known_rewards(choice: QuestionChoice) -> list[float]:
 
 def check_lessons(objective: Objective, selections: Sequence[Selection]) -> None:
     """Raises UserError for selections without lessons; of actions, where no question has different rewards."""
-    questions = [choice for selection in selections for choice in selection.choices if choice.kept]
+    questions = [choice for selection in selections for choice in selection.trained if choice.kept]
     if questions and all(choice.weight <= EQUAL for choice in questions):
         raise UserError(
             f"rewards.select.difficulty={selections[0].rule.get('difficulty')} gives the weight 0 to all "
@@ -110,11 +131,19 @@ def with_lessons(table: pa.Table, lessons: Sequence[Lesson], actions: Sequence[i
 
 
 def with_numbers(rows: pa.Table) -> pa.Table:
-    """The rows with two more columns: their number in the table, and that of their example."""
+    """The rows with three more columns: their number in the table, that of their example, and that of their role among
+    the roles in order."""
     examples = pc.dictionary_encode(rows["example"].combine_chunks()).indices.cast(pa.int64())
-    return rows.append_column("number", pa.array(range(len(rows)), pa.int64())).append_column(
-        "example_number", examples
-    )
+    given = rows["role"].to_pylist()
+    place = {role: number for number, role in enumerate(sorted(set(given)))}
+    numbers = {
+        "number": pa.array(range(len(rows)), pa.int64()),
+        "example_number": examples,
+        "role_number": pa.array([place[role] for role in given], pa.int64()),
+    }
+    for name, column in numbers.items():
+        rows = rows.append_column(name, column)
+    return rows
 
 
 def without_single_sides(table: pa.Table, objective: Objective) -> tuple[pa.Table, Counter[str]]:
@@ -170,23 +199,25 @@ def action_lessons(
 ) -> Iterator[tuple[ActionRewards, Lesson]]:
     """Lessons of the actions of these trajectories, which are read once, in any order; in the order of questions and
     trajectories, and of actions after the same tokens the best first."""
-    weights = {choice.question_id: choice.weight for choice in selection.questions}
+    choices = _own_choices(selection)
     for group, actions in action_groups(trajectories, selection).items():
         if len(actions) < 2:
             continue
-        question = prefix + group.question
+        question, choice = prefix + group.question, _choice_of(choices, group.question, group.role)
+        assert choice is not None
         name = f"{question}#{group.role}#{group.before[:16]}"
         ranked = sorted(actions, key=lambda taken: (-taken.mean, taken.trajectory, taken.action.start))
         named = {f"{name}#{rank}": taken for rank, taken in enumerate(ranked)}
         best = next(iter(named))
         alternatives = Alternatives(
             question,
-            weights[group.question],
+            choice.weight,
             # Of equally bad ones, the last is the worst.
             rewards={key: named[key].mean for key in reversed(named)},
             mean=fmean(reward for taken in ranked for reward in taken.rewards),
             kept={best: named[best].mean},
             pairs=(name,),
+            roles=(group.role,),
         )
         lessons = objective.lessons(alternatives)
         yield from ((taken, lessons[key]) for key, taken in named.items() if key in lessons)
@@ -194,16 +225,16 @@ def action_lessons(
 
 def action_groups(trajectories: Iterable[Trajectory], selection: Selection) -> dict[ActionGroup, list[ActionRewards]]:
     """The actions of attempts at the kept questions, in the order of questions and trajectories."""
-    choices = {choice.question_id: choice for choice in selection.questions if choice.kept and choice.weight > EQUAL}
+    choices = _own_choices(selection)
     groups: dict[ActionGroup, dict[str, ActionRewards]] = defaultdict(dict)
     order: dict[ActionGroup, tuple[int, str, int, int]] = {}
-    rank = {question: number for number, question in enumerate(choices)}
+    rank = {question: number for number, question in enumerate(dict.fromkeys(question for question, _ in choices))}
     for trajectory in trajectories:
-        choice = choices.get(trajectory.question_id)
-        reward = choice.rewards.get(trajectory.key) if choice else None
-        if choice is None or reward is None or trajectory.status == "failed":
-            continue
-        for action in parsed_actions(trajectory):
+        for action in parsed_actions(trajectory) if trajectory.status != "failed" else ():
+            choice = _choice_of(choices, trajectory.question_id, action.role)
+            reward = choice.rewards.get(trajectory.key) if choice else None
+            if choice is None or reward is None:
+                continue
             group = ActionGroup(choice.question_id, action.role, action.before)
             at = (rank[choice.question_id], trajectory.key, action.conversation, action.start)
             order[group] = min(order.get(group, at), at)
@@ -216,6 +247,20 @@ def action_groups(trajectories: Iterable[Trajectory], selection: Selection) -> d
         group: _without_near_identical(list(groups[group].values()), similarity)
         for group in sorted(groups, key=lambda group: order[group])
     }
+
+
+def _own_choices(selection: Selection) -> dict[tuple[str, str], QuestionChoice]:
+    """The choices that teach, by question and the role that learns, which is empty for all."""
+    return {
+        (choice.question_id, role): choice
+        for choice in selection.own
+        if choice.kept and choice.weight > EQUAL
+        for role in choice.learners or ("",)
+    }
+
+
+def _choice_of(choices: Mapping[tuple[str, str], QuestionChoice], question: str, role: str) -> QuestionChoice | None:
+    return choices.get((question, role)) or choices.get((question, ""))
 
 
 def _without_near_identical(actions: list[ActionRewards], similarity: float | None) -> list[ActionRewards]:

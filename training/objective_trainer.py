@@ -96,10 +96,11 @@ class ReferenceCache:
 
 @dataclass(frozen=True)
 class LessonCollator(Collator):
-    """Adds what a row's loss needs: its number, its example's, weight and side, each (rows,)."""
+    """Adds what a row's loss needs: its number, its example's and its role's, weight and side, each (rows,)."""
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        kinds = {"number": torch.long, "example_number": torch.long, "weight": torch.float32, "chosen": torch.bool}
+        kinds = dict.fromkeys(("number", "example_number", "role_number"), torch.long)
+        kinds |= {"weight": torch.float32, "chosen": torch.bool}
         own = {name: torch.tensor([row[name] for row in rows], dtype=kind) for name, kind in kinds.items()}
         return super().__call__(rows) | own
 
@@ -130,6 +131,12 @@ class ObjectiveTrainer(RowTrainer):
         self.example_weights[self.rows["example_number"].to_pylist()] = torch.tensor(
             self.rows["weight"].to_pylist(), dtype=torch.float64
         )
+        self.roles = sorted(set(self.rows["role"].to_pylist()))
+        self.role_weights = torch.tensor([training.role_weights.get(role, 1.0) for role in self.roles])
+        roles: list[set[str]] = [set() for _ in self.example_weights]
+        for example, role in zip(self.rows["example_number"].to_pylist(), self.rows["role"].to_pylist(), strict=True):
+            roles[example].add(role)
+        self.example_roles = [tuple(sorted(own)) for own in roles]
         super().__init__(model, tokenizer, arguments, train, dev, watch, resumed, training)
 
     def rows_per_epoch(self) -> int:
@@ -220,10 +227,17 @@ class ObjectiveTrainer(RowTrainer):
         assert isinstance(self.objective, RowObjective)
         has_reference = self.objective.needs_reference
         reference = self._reference_of(inputs, learnt) if has_reference else torch.zeros_like(logps)
-        total = self.objective.loss(RowLogProbabilities(logps, reference, learnt, inputs["weight"]))
+        weights = inputs["weight"] * self._weights_of_roles(inputs)
+        roles = [self.roles[number] for number in inputs["role_number"].tolist()]
+        total = self.objective.loss(RowLogProbabilities(logps, reference, learnt, weights, roles))
         if num_items_in_batch is None:
             return total / learnt.sum()
         return total / num_items_in_batch * self.accelerator.num_processes
+
+    def _weights_of_roles(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The weight of each row's role, (rows,)."""
+        numbers = inputs["role_number"]
+        return self.role_weights.to(numbers.device)[numbers]
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], Any]:
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -244,10 +258,11 @@ class ObjectiveTrainer(RowTrainer):
         for batch in batches:
             with torch.no_grad(), self.compute_loss_context_manager():
                 logps, learnt = self.log_probabilities(self.model, batch)
-            total = logps.double().sum(1)
-            ratio = total - self._reference_of(batch, learnt).double().sum(1)
+            weight, total = self._weights_of_roles(batch).double(), logps.double().sum(1)
+            ratio = weight * (total - self._reference_of(batch, learnt).double().sum(1))
             chosen = batch["chosen"].double()
-            columns = (ratio * chosen, ratio * (1 - chosen), total * chosen, learnt.sum(1) * chosen, learnt.any(1))
+            now, tokens = weight * total * chosen, weight * learnt.sum(1) * chosen
+            columns = (ratio * chosen, ratio * (1 - chosen), now, tokens, learnt.any(1))
             sums.index_add_(0, batch["example_number"], torch.stack([column.double() for column in columns], 1))
         self.model.train()
         sums = self.accelerator.reduce(sums, "sum")
@@ -255,7 +270,9 @@ class ObjectiveTrainer(RowTrainer):
         values = sums[present, :3].requires_grad_()
         tokens, weights = sums[present, 3], self.example_weights.to(sums.device)[present]
         assert isinstance(self.objective, ExampleObjective)
-        losses = self.objective.losses(ExampleLogProbabilities(values[:, 0], values[:, 1], values[:, 2], tokens))
+        roles = [self.example_roles[example] for example in present.nonzero().flatten().tolist()]
+        examples = ExampleLogProbabilities(values[:, 0], values[:, 1], values[:, 2], tokens, roles)
+        losses = self.objective.losses(examples)
         losses = losses * weights / len(losses)
         derivatives = torch.zeros_like(sums[:, :3])
         [derivatives[present]] = torch.autograd.grad(losses.sum(), [values])
@@ -263,7 +280,7 @@ class ObjectiveTrainer(RowTrainer):
         shares[present] = losses.detach() / sums[present, 4]
         for batch in batches:
             own = derivatives[batch["example_number"]]
-            derivative = torch.where(batch["chosen"], own[:, 0] + own[:, 2], own[:, 1])
+            derivative = torch.where(batch["chosen"], own[:, 0] + own[:, 2], own[:, 1]) * self._weights_of_roles(batch)
             is_row = batch["number"] >= 0
             batch["derivative"] = torch.where(is_row, derivative, 0).float()
             batch["share"] = torch.where(is_row, shares[batch["example_number"]], 0).float()

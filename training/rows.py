@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,7 @@ from ratchet.training.lessons import (
     action_lessons,
     check_lessons,
     is_plain,
+    kept_roles,
     no_lessons_message,
     trajectory_lessons,
     with_lessons,
@@ -127,7 +129,9 @@ class KeptRound:
     @property
     def digest(self) -> str:
         """The digest of what is stored and kept: a trajectory may have been sampled again under its key."""
-        return content_key([file_digest(path) for path in self.store.segments], self.selection.kept)
+        by_role = [(choice.kept, choice.learners) for choice in self.selection.roles]
+        kept = (self.selection.kept, *([by_role] if by_role else []))
+        return content_key([file_digest(path) for path in self.store.segments], *kept)
 
     @property
     def questions(self) -> dict[str, str]:
@@ -378,15 +382,16 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     selections = [part.selection for part in kept]
     check_lessons(objective, selections)
     stored = [part.digest for part in kept]
-    whole = [training.loss_on] if training.loss_on == "sequence" else []
-    source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts, *whole)
+    further: list[Any] = [training.loss_on] if training.loss_on == "sequence" else []
+    further += [training.role_weights] if training.role_weights else []
+    source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts, *further)
     plain = all(is_plain(objective, selection) for selection in selections)
     if not plain:
-        choices = [choice for selection in selections for choice in selection.choices]
+        choices = [choice for selection in selections for choice in selection.trained]
         source = content_key(source, objective.name, objective.compares_actions, choices)
     if rows_source(path) != source:
         if plain:
-            built = [_build_table(part, part.selection.kept, training) for part in kept]
+            built = [_build_plain_table(part, training) for part in kept]
         elif objective.compares_actions:
             built = [_build_action_table(part, objective, training) for part in kept]
         else:
@@ -405,17 +410,31 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     return rows
 
 
+def _build_plain_table(kept: KeptRound, training: TrainingConfig) -> Built:
+    table, skipped = _build_table(kept, kept.selection.kept, training)
+    learnt = kept_roles(kept.selection)
+    is_learnt = [(key, role) in learnt or (key, "") in learnt for key, role in _trajectory_and_role(table)]
+    return table.filter(pa.array(is_learnt, pa.bool_())), skipped
+
+
 def _build_lesson_table(kept: KeptRound, objective: Objective, training: TrainingConfig) -> Built:
     lessons = trajectory_lessons(kept.selection, objective, kept.prefix)
-    plain, skipped = _build_table(kept, tuple(lessons), training)
-    own = [lessons[key] for key in plain["trajectory"].to_pylist()]
-    table, single = without_single_sides(with_lessons(plain, own, [None] * len(plain)), objective)
+    table, skipped = _build_table(kept, tuple(key for key, _ in lessons), training)
+    found = [lessons.get((key, role)) or lessons.get((key, "")) for key, role in _trajectory_and_role(table)]
+    own = [lesson for lesson in found if lesson is not None]
+    table = table.filter(pa.array([lesson is not None for lesson in found], pa.bool_()))
+    table, single = without_single_sides(with_lessons(table, own, [None] * len(own)), objective)
     return table, skipped + single
+
+
+def _trajectory_and_role(table: pa.Table) -> Iterator[tuple[str, str]]:
+    return zip(table["trajectory"].to_pylist(), table["role"].to_pylist(), strict=True)
 
 
 def _build_action_table(kept: KeptRound, objective: Objective, training: TrainingConfig) -> Built:
     """Rows of single actions: each is its conversation up to the end of the action."""
-    lessons = list(action_lessons(kept.store.read(kept.questions), kept.selection, objective, kept.prefix))
+    every = action_lessons(kept.store.read(kept.questions), kept.selection, objective, kept.prefix)
+    lessons = [(taken, lesson) for taken, lesson in every if training.role_weights.get(taken.action.role, 1)]
     taught: dict[str, list[int]] = {}
     for number, (taken, _) in enumerate(lessons):
         taught.setdefault(taken.trajectory, []).append(number)
@@ -454,6 +473,7 @@ def _build_table(kept: KeptRound, keys: tuple[str, ...], training: TrainingConfi
             learnt = training.thoughts == "trained", training.loss_on == "sequence"
             rows, skipped = build_rows([trajectory], [trajectory.key], training.max_length, *learnt)
             check_rows(rows, {trajectory.key: trajectory}, *learnt)
+            rows = [row for row in rows if training.role_weights.get(row.role, 1)]
             tables[trajectory.key] = rows_table(rows)
             reasons[trajectory.key] = skipped
     if missing := [key for key in keys if key not in tables]:

@@ -138,7 +138,7 @@ def with_blank_row(table: pa.Table) -> pa.Table:
     """The rows and, after the last, one of a single token without loss."""
     blank = {"trajectory": "", "conversation": 0, "role": "", "ids": [0], "loss_mask": [0]}
     if "number" in table.column_names:
-        blank |= {"weight": 0.0, "chosen": True, "number": -1, "example_number": 0}
+        blank |= {"weight": 0.0, "chosen": True, "number": -1, "example_number": 0, "role_number": 0}
     return pa.concat_tables([table, pa.Table.from_pylist([blank], schema=table.schema)]).combine_chunks()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -78,6 +78,9 @@ class TrainingConfig(Section):
     own, by its path."""
     preference: PreferenceConfig = PreferenceConfig()
     """Settings of `dpo` and `kto`."""
+    role_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default={}, exclude_if=lambda weights: not weights)
+    """Factors on the loss of roles' rows, such as `{searcher: 2}`; with `dpo` and `kto`, on the log-probabilities of
+    their tokens. Default: 1 for each. A role with 0 acts and is not trained."""
     backend: Literal["peft", "unsloth"] = "peft"
     """Library that trains the adapter; `unsloth` with `sft` alone, and on rows without weights."""
     four_bit: bool = False
@@ -143,6 +146,11 @@ class TrainingConfig(Section):
         return data
 
     @property
+    def weighs_roles(self) -> bool:
+        """Whether rows that are learnt have different weights by role."""
+        return any(weight not in (0, 1) for weight in self.role_weights.values())
+
+    @property
     def compares_attempts(self) -> bool:
         """Whether the built-in objective learns from differences between attempts at a question."""
         return self.objective in ("weighted", "dpo", "kto")
@@ -159,6 +167,10 @@ class TrainingConfig(Section):
             raise ValueError("padding_free: backend unsloth has an attention of its own; set padding_free to false")
         if self.objective != "sft" and self.backend == "unsloth":
             raise ValueError(f"objective: {self.objective} needs logits, which backend unsloth does not give; set peft")
+        if self.weighs_roles and self.backend == "unsloth":
+            raise ValueError(
+                "role_weights: other factors than 0 and 1 need logits, which backend unsloth does not give"
+            )
         if self.loss_on == "sequence" and self.objective != "sft":
             raise ValueError(f"loss_on: {self.objective} learns from actions; set objective to sft, or leave it out")
         return self

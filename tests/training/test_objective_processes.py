@@ -50,25 +50,26 @@ def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, b
     """The definitions of docs/guides/extend.md, a row at a time."""
     logps = [label_logps(now, row) for row in rows]
     reference = [label_logps(before, row) for row in rows]
-    if config.objective == "weighted":
+    of_role = [config.role_weights.get(row["role"], 1.0) for row in rows]
+    if config.objective in ("sft", "weighted"):
         total = 0.0
-        for row, mine, theirs in zip(rows, logps, reference, strict=True):
+        for row, factor, mine, theirs in zip(rows, of_role, logps, reference, strict=True):
             for p, q in zip(mine, theirs, strict=True):
-                weight = row["weight"]
+                weight = factor * row["weight"]
                 total += -weight * p if weight > 0 else -weight * max(p - q, math.log(1 - CLIP))
         return total / sum(map(len, logps))
     ratio: dict[tuple[str, bool], float] = defaultdict(float)
-    chosen: dict[str, list[float]] = defaultdict(list)
-    for row, mine, theirs in zip(rows, logps, reference, strict=True):
-        ratio[row["example"], row["chosen"]] += sum(mine) - sum(theirs)
+    chosen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row, factor, mine, theirs in zip(rows, of_role, logps, reference, strict=True):
+        ratio[row["example"], row["chosen"]] += factor * (sum(mine) - sum(theirs))
         if row["chosen"]:
-            chosen[row["example"]] += mine
+            chosen[row["example"]] += [(p, factor) for p in mine]
     preference = config.preference
     sigmoid = lambda x: 1 / (1 + math.exp(-x))  # noqa: E731
     if config.objective == "dpo":
         found = [
             -math.log(sigmoid(preference.beta * (ratio[one, True] - ratio[one, False])))
-            - preference.sft_weight * float(np.mean(chosen[one]))
+            - preference.sft_weight * sum(p * w for p, w in chosen[one]) / sum(w for _, w in chosen[one])
             for one in chosen
         ]
     else:

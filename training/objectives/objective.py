@@ -51,6 +51,8 @@ class Alternatives:
     """Reward of those that selection kept; of actions, of the best one."""
     pairs: Sequence[str]
     """Names for the pairs that an objective makes of these, as many as there may be."""
+    roles: tuple[str, ...] = ()
+    """The roles that learn, where they have rewards of their own; empty: all that are trained."""
 
     @property
     def worst(self) -> list[str]:
@@ -94,7 +96,9 @@ class RowLogProbabilities:
     learnt: torch.Tensor
     """bool: which of them are of labels."""
     weights: torch.Tensor
-    """(rows,)"""
+    """(rows,), the lessons' times `training.role_weights`."""
+    roles: Sequence[str]
+    """The role of each row."""
 
 
 class RowObjective(Objective):
@@ -107,7 +111,8 @@ class RowObjective(Objective):
 
 @dataclass(frozen=True)
 class ExampleLogProbabilities:
-    """Sums of log-probabilities over the rows of examples, each (examples,), in float64."""
+    """Sums of log-probabilities over the rows of examples, each (examples,), in float64. Each row counts by the weight
+    of its role (`training.role_weights`)."""
 
     chosen: torch.Tensor
     """Sum of log p - log p_ref over the tokens of the side that is made more likely; 0 without one."""
@@ -117,6 +122,8 @@ class ExampleLogProbabilities:
     """Sum of log p over the tokens of the chosen side."""
     chosen_tokens: torch.Tensor
     """The number of its tokens; 0 for an example that has only the other side."""
+    roles: Sequence[Sequence[str]]
+    """The roles of each example's rows."""
 
 
 class ExampleObjective(Objective):
