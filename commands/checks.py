@@ -10,14 +10,12 @@ from urllib.parse import urlsplit
 
 from ratchet.agents.core.system import load_system
 from ratchet.core.config import (
-    SPLITS,
     Config,
     IndexConfig,
     McpConfig,
     PluginConfig,
     RewardsConfig,
     SourceConfig,
-    SplitConfig,
     TrainingConfig,
     is_missing,
     load_members,
@@ -38,10 +36,9 @@ def check_plugins(config: Config) -> None:
     settings of a source, the objective."""
     for key, system in config.systems.items():
         load_system(system, key)
-    named: dict[str, SplitConfig] = {}
+    named = {f"evaluation.benchmarks.{name}": split for name, split in config.evaluation.benchmarks.items()}
     if not is_missing(config.questions):
-        named |= {f"questions.{name}": getattr(config.questions, name) for name in SPLITS}
-    named |= {f"evaluation.benchmarks.{name}": split for name, split in config.evaluation.benchmarks.items()}
+        named |= config.splits
     for key, split in named.items():
         if split.benchmark:
             try:

@@ -21,9 +21,10 @@ def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = 
     """Run `load_config` with the overrides that its run folder was made with, and check that folder's version and,
     unless `plugins` is false, every plug-in that the config and its members name. Raises UserError."""
     config = load_config(path, overrides, command)
-    check_version(RunFolder(config.folder))
-    if kept := remembered_overrides(RunFolder(config.folder), overrides):
-        config = load_config(path, [*kept, *overrides], command)
+    if config.run:
+        check_version(RunFolder(config.folder))
+        if kept := remembered_overrides(RunFolder(config.folder), overrides):
+            config = load_config(path, [*kept, *overrides], command)
     if not plugins:
         return config
     _check_file(config, path)

@@ -46,12 +46,15 @@ class Experiment:
         from ratchet.commands.config import open_config  # late: an import does no work
 
         self.config = config if isinstance(config, Config) else open_config(config, overrides)
-        self.run = RunFolder(self.config.folder)
         self._lock = threading.Lock()
         self._index: Retriever | None = None
         self._runner: SystemRunner | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+
+    @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.config.folder)
 
     def __enter__(self) -> Experiment:
         return self

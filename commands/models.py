@@ -88,7 +88,7 @@ def serve(config: Config, options: argparse.Namespace) -> None:
         for spec in specs:
             key = keys[spec.model.api_key_env]
             placement = placements[spec.name]
-            server = _server(Path(config.run), spec, placement, ports.enter_context(reserve_port()), key)
+            server = _server(config.folder, spec, placement, ports.enter_context(reserve_port()), key)
             servers.append(server)
             devices[server.title] = placement.gpus or ("cpu",)
             addresses |= {url_variable(name): server.url for name in spec.names}

@@ -37,9 +37,9 @@ def recorded_stages(
 
     `adapter`: the adapter that the block samples with, trains on or evaluates. None is recorded where the command does
     what is no stage of its run, such as sampling with another adapter. The stages of a config's members are recorded in
-    the members' own runs. Raises what `outdated_inputs` raises.
+    the members' own runs, and those of a config without a run folder nowhere. Raises what `outdated_inputs` raises.
     """
-    if os.environ.get(IN_LOOP):
+    if os.environ.get(IN_LOOP) or not config.run:
         yield
         return
     run = RunFolder(config.folder)

@@ -50,9 +50,11 @@ class QuestionSet:
 
 def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfig:
     """The split or benchmark of this name. Raises UserError, which starts with `asked_by`."""
-    splits: dict[str, SplitConfig] = {split: getattr(config.questions, split) for split in SPLITS}
+    splits: dict[str, SplitConfig] = {
+        name: config.splits[key] for name in SPLITS if (key := f"questions.{name}") in config.splits
+    }
     for taken in config.evaluation.benchmarks:
-        if taken in splits or taken.startswith(".") or "/" in taken:
+        if taken in SPLITS or taken.startswith(".") or "/" in taken:
             raise UserError(f"evaluation.benchmarks.{taken}: this name cannot be used for a benchmark; choose another")
     splits |= config.evaluation.benchmarks
     if name not in splits:

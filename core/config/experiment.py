@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +11,11 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationInfo,
-    WrapValidator,
     field_serializer,
     field_validator,
     model_validator,
 )
 from pydantic import SerializerFunctionWrapHandler as Serialize
-from pydantic import ValidatorFunctionWrapHandler as Validate
 
 from ratchet.core.config.evaluation import EvaluationConfig, SweepConfig
 from ratchet.core.config.models import ADAPTERS, ENABLE_LORA, LORA_RANK, LORAS, VLLM_RANKS, ModelConfig, ServeConfig
@@ -31,7 +29,9 @@ from ratchet.core.config.section import (
     find_score,
     folders_of,
     is_missing,
+    missing_error,
     missing_section,
+    or_missing,
 )
 from ratchet.core.config.system import SamplingConfig, SystemConfig
 from ratchet.core.config.training import RoundsConfig, TrainingConfig
@@ -42,16 +42,11 @@ NO_INDEX = missing_section(IndexConfig, "index")
 NO_QUESTIONS = missing_section(QuestionsConfig, "questions")
 
 
-def _or(missing: Section) -> Callable[[Any, Validate], Any]:
-    """A validator that takes null for the section that is missing, as a resolved config has it."""
-    return lambda value, validate: missing if value is None else validate(value)
-
-
 class Config(Section):
     """An experiment."""
 
-    run: PathText
-    """The run folder, which gets every record of the experiment."""
+    run: PathText = ""
+    """The run folder, which gets every record of the experiment. Building an index and searching need none."""
     seed: int = 0
     """Seed of everything that is drawn at random."""
     members: dict[str, PathText] = Field(default={})
@@ -59,7 +54,7 @@ class Config(Section):
     are the first member's."""
     models: dict[str, ModelConfig] = MissingModels()
     """The language models, by the name that roles use."""
-    index: Annotated[IndexConfig, WrapValidator(_or(NO_INDEX))] = NO_INDEX
+    index: Annotated[IndexConfig, or_missing(NO_INDEX)] = NO_INDEX
     """The chunks, and how they are ranked. Systems without retrieval need none."""
     sources: Sources = Field(default={})
     """Search services and tool servers, by the name that systems know them by."""
@@ -67,7 +62,7 @@ class Config(Section):
     """The evidence memory of systems that keep one, in `memory` of the run folder."""
     embedder: EmbedderConfig = DEFAULT_EMBEDDER
     """The encoder that compares texts by meaning."""
-    questions: Annotated[QuestionsConfig, WrapValidator(_or(NO_QUESTIONS))] = NO_QUESTIONS
+    questions: Annotated[QuestionsConfig, or_missing(NO_QUESTIONS)] = NO_QUESTIONS
     """The questions to train on, to choose by and to test on. Building an index, searching and asking need none."""
     system: SystemConfig = SystemConfig()
     """The agent system, and how its roles are played."""
@@ -87,6 +82,7 @@ class Config(Section):
     """The questions that `ratchet generate` makes from the corpus."""
     _file: str = PrivateAttr("")
     _overrides: tuple[str, ...] = PrivateAttr(())
+    _command: str = PrivateAttr("")
 
     @field_validator("run")
     @classmethod
@@ -209,12 +205,16 @@ class Config(Section):
 
     @property
     def folder(self) -> Path:
+        """The run folder. Raises UserError where the config names none."""
+        if not self.run:
+            raise missing_error("run", "", self._file, self._command)
         return Path(self.run)
 
     @property
     def splits(self) -> dict[str, SplitConfig]:
-        """Every split of this config, by its key in it."""
-        own: dict[str, SplitConfig] = {f"questions.{name}": getattr(self.questions, name) for name in SPLITS}
+        """Every split of this config, by its key in it. Raises UserError where it has no questions."""
+        named = {f"questions.{name}": getattr(self.questions, name) for name in SPLITS}
+        own: dict[str, SplitConfig] = {key: split for key, split in named.items() if not is_missing(split)}
         return own | {f"evaluation.benchmarks.{name}": split for name, split in self.evaluation.benchmarks.items()}
 
     def score_name(self, text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ratchet.core.config.experiment import Config
-from ratchet.core.config.questions import QuestionsConfig
+from ratchet.core.config.questions import SPLITS, QuestionsConfig, SplitConfig
 from ratchet.core.config.retrieval import IndexConfig
 from ratchet.core.config.section import FOLDERS, MissingModels, find_path, folders_of, is_missing, missing_section
 from ratchet.core.errors import UserError
@@ -26,7 +26,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), command: str = 
         data = read_mapping(Path(find_path(str(next(iter(members.values()))), folders))) | data
     parsed = parse(Config, overridden(data, overrides), str(path), context={FOLDERS: folders})
     config = _name_missing_sections(parsed, str(path), command)
-    config._file, config._overrides = str(path), tuple(overrides)
+    config._file, config._overrides, config._command = str(path), tuple(overrides), command
     return config
 
 
@@ -37,6 +37,14 @@ def _name_missing_sections(config: Config, where: str, command: str) -> Config:
         missing["index"] = missing_section(IndexConfig, "index", where, command)
     if is_missing(config.questions):
         missing["questions"] = missing_section(QuestionsConfig, "questions", where, command)
+    else:
+        splits: dict[str, SplitConfig] = {
+            name: missing_section(SplitConfig, f"questions.{name}", where, command)
+            for name in SPLITS
+            if is_missing(getattr(config.questions, name))
+        }
+        if splits:
+            missing["questions"] = config.questions.model_copy(update=splits)
     if not config.models:
         missing["models"] = MissingModels(where, command)
     return config.model_copy(update=missing) if missing else config

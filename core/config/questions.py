@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_serializer, field_validator, model_validator
 
-from ratchet.core.config.section import PathText, PluginName, Section
+from ratchet.core.config.section import PathText, PluginName, Section, is_missing, missing_section, or_missing
 from ratchet.core.errors import did_you_mean
 
 HUB = "hub"
@@ -74,18 +74,22 @@ class LeakageConfig(Section):
     """The index holds gold documents of evaluated questions, where these must not be found, as in PubMedQA."""
 
 
+NO_SPLITS = {name: missing_section(SplitConfig, f"questions.{name}") for name in SPLITS}
+
+
 class QuestionsConfig(Section):
-    """The questions of the experiment: three splits, or one file that is divided.
+    """The questions of the experiment: three splits, or one file that is divided. A command names the split that it
+    needs and does not find.
 
     `path: questions.csv` and `split: [0.7, 0.1, 0.2]` in place of `train`, `dev` and `test` divide one file at random,
     with the experiment's seed; any other key of a split, such as `format`, then holds for all three.
     """
 
-    train: SplitConfig
+    train: Annotated[SplitConfig, or_missing(NO_SPLITS["train"])] = NO_SPLITS["train"]
     """Questions to sample trajectories on and to train on."""
-    dev: SplitConfig
+    dev: Annotated[SplitConfig, or_missing(NO_SPLITS["dev"])] = NO_SPLITS["dev"]
     """Questions to choose adapters and checkpoints by."""
-    test: SplitConfig
+    test: Annotated[SplitConfig, or_missing(NO_SPLITS["test"])] = NO_SPLITS["test"]
     """Questions for the final measurement."""
     leakage: LeakageConfig = LeakageConfig()
     """The treatment of questions or documents that training and evaluation share."""
@@ -123,6 +127,16 @@ class QuestionsConfig(Section):
         return {"leakage": data.get("leakage", {})} | {
             name: {**common, "share": [bounds[i], bounds[i + 1]]} for i, name in enumerate(SPLITS)
         }
+
+    @field_serializer(*SPLITS, mode="wrap")
+    def _missing_is_null(self, section: Section, serialize: SerializerFunctionWrapHandler) -> Any:
+        return None if is_missing(section) else serialize(section)
+
+    @model_validator(mode="after")
+    def _has_questions(self) -> QuestionsConfig:
+        if all(is_missing(getattr(self, name)) for name in SPLITS):
+            raise ValueError("name train, dev and test, or path and split: [0.7, 0.1, 0.2]")
+        return self
 
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pt")

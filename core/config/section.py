@@ -11,7 +11,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    ValidationInfo,
+    WrapValidator,
+    model_validator,
+)
 
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import is_path
@@ -125,9 +133,11 @@ ScoreText = Annotated[str, AfterValidator(_find_score), PlainSerializer(str, ret
 
 S = TypeVar("S", bound=BaseModel)
 EXAMPLES = {
+    "run": "run: runs/NAME",
     "index": "index: {path: indexes/mine, documents: [docs]}",
     "questions": "questions: {path: questions.jsonl, split: [0.7, 0.1, 0.2]}",
     "models": "models: {agent: {path: FOLDER_OR_HUB_NAME}}",
+    **{f"questions.{name}": f"questions: {{{name}: {{path: {name}.jsonl}}}}" for name in ("train", "dev", "test")},
 }
 """For the message of a missing section: how it is written."""
 
@@ -160,6 +170,11 @@ def missing_section(kind: type[S], section: str, where: str = "", command: str =
 
 
 _CLASSES: dict[type[BaseModel], Any] = {}
+
+
+def or_missing(missing: Section) -> WrapValidator:
+    """A validator that takes null for the section that is missing, as a resolved config has it."""
+    return WrapValidator(lambda value, validate: missing if value is None else validate(value))
 
 
 def is_missing(section: BaseModel) -> bool:

@@ -59,6 +59,33 @@ def test_an_index_is_built_and_searched_without_models(experiment: Path, capsys:
         Experiment(path).ask("Who?")
 
 
+def test_an_index_is_built_and_searched_with_its_section_alone(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = yaml.safe_load(experiment.read_text())
+    path = experiment.with_name("alone.yaml")
+    path.write_text(yaml.safe_dump({"index": data["index"] | {"tokenizer": str(experiment.parent / "model")}}))
+    build_index(["--config", str(path)])
+    run(["search", "harbour of Velm", "--config", str(path)])
+    assert "velm" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"alone\.yaml: run is missing: `ratchet x` needs run; add `run: runs/NAME`"):
+        _ = load_config(path, command="ratchet x").folder
+
+
+def test_a_command_names_the_split_that_it_does_not_find(experiment: Path) -> None:
+    questions = yaml.safe_load(experiment.read_text())["questions"]
+    path = without(experiment, questions={"test": questions["test"]})
+    config = load_config(path)
+    assert list(config.splits) == ["questions.test"] and config.model_dump(mode="json")["questions"]["train"] is None
+    assert is_missing(Config.model_validate(config.model_dump(mode="json")).questions.dev)
+    with pytest.raises(
+        UserError, match=r"without\.yaml: questions\.train is missing: `ratchet sample` needs questions"
+    ):
+        sample(["--config", str(path)])
+    with pytest.raises(UserError, match="questions: name train, dev and test, or path and split"):
+        load_config(without(experiment, questions={"leakage": {"documents": "off"}}))
+
+
 def test_a_system_without_retrieval_is_asked_and_sampled_without_an_index(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
