@@ -6,12 +6,12 @@ import argparse
 import os
 
 from ratchet.commands.checks import check_scoring_extras, check_system_extras
-from ratchet.commands.config import IN_LOOP, round_or_best
+from ratchet.commands.config import IN_LOOP, config_of, round_or_best
 from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import Config, EvaluationConfig, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.evaluation.arms import results_path
+from ratchet.evaluation.arms import question_set, results_path
 from ratchet.evaluation.formats import shown_measures
 from ratchet.evaluation.headline import complete_card
 from ratchet.evaluation.results import TRAINED, Results, read_results
@@ -84,6 +84,24 @@ def thresholds(config: Config, options: argparse.Namespace) -> None:
     """Print thresholds for the scores by which a debate may end."""
     folder, [split] = open_round(config, options)
     print_thresholds(config, folder, split, options.quantile, options.setting)
+
+
+def retrieval(options: argparse.Namespace) -> None:
+    """Measure runs by judgements, or by the gold documents of a config's questions, and compare them with the first."""
+    from ratchet.evaluation.trec import gold_qrels, measure_runs, parse_measures, print_runs  # late: they import Numba
+    from ratchet.retrieval.trec import read_qrels, read_run
+
+    measures = parse_measures(options.measures)
+    if len(set(options.run)) < len(options.run):
+        raise UserError("--run: names a file twice")
+    if options.qrels is not None:
+        qrels, judged = read_qrels(options.qrels), str(options.qrels)
+    elif options.config is not None:
+        questions = question_set(config_of(options, plugins=False), options.split or "test").questions
+        qrels, judged = gold_qrels(questions), f"gold documents of {options.split or 'test'}, each of relevance 1"
+    else:
+        raise UserError("name the judgements with --qrels FILE, or a config whose questions have gold documents")
+    print_runs(measure_runs({str(path): read_run(path) for path in options.run}, qrels, measures), judged)
 
 
 def members(config: Config, options: argparse.Namespace) -> None:

@@ -37,7 +37,7 @@ def evidence(options: argparse.Namespace) -> None:
 
 def check(config: Config, options: argparse.Namespace) -> None:
     """Print what each split holds; UserError where questions cannot be used as the config asks."""
-    from ratchet.index_build.documents import folder_listing  # late: they import what opens an index
+    from ratchet.index_build.documents import corpus_of, folder_listing  # late: they import what opens an index
     from ratchet.questions.leakage import check_leakage
     from ratchet.questions.load import LoadedSplit, load_split
     from ratchet.rewards.check import check_corpus, check_questions, describe_splits, question_flaws
@@ -62,7 +62,7 @@ def check(config: Config, options: argparse.Namespace) -> None:
     leaks = check_leakage(config)
     flaws = [f"{key}: {flaw}" for key, split in splits.items() for flaw in question_flaws(split)]
     for source in map(Path, config.index.documents):
-        if source.is_dir() and (skipped := folder_listing(source).skipped_text):
+        if corpus_of(source).is_dir() and (skipped := folder_listing(source).skipped_text):
             print(plain_line(f"{source}: not read: {skipped}"))
     for warning in [*flaws, *warnings, *leaks, *check_corpus(evaluated, config.index, mode)]:
         print(plain_line(warning))

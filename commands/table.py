@@ -153,12 +153,16 @@ COMMANDS = {
         ),
     ),
     "search": Command(
-        "search the index of a config, or one of its sources, and print the passages",
+        "search the index of a config, or one of its sources, and print the passages; or write a run",
         "search:search",
         (
-            Argument("query"),
-            Argument("-k", type=positive_integer, default=5, help="passages to show (default: 5)"),
+            Argument("query", nargs="?"),
+            Argument(
+                "-k", "--k", type=positive_integer, help="passages to show (default: 5), documents in a run (1000)"
+            ),
             Argument("--source", metavar="NAME", help="search this one of the config's sources, not the index"),
+            Argument("--queries", metavar="FILE", help="JSONL, TSV or another file of questions, or one of the splits"),
+            Argument("--run", type=Path, metavar="FILE", help="write what was found for --queries as a TREC run"),
         ),
         plugins=False,
     ),
@@ -284,6 +288,21 @@ COMMANDS = {
                 "print only the argument of --set that gives the first method's thresholds to every system",
             ),
         ),
+    ),
+    "evaluate retrieval": Command(
+        "measure and compare TREC runs, such as those of `ratchet search --run`",
+        "evaluate:retrieval",
+        (
+            Argument("--run", type=Path, required=True, action="append", metavar="FILE", help="a run (repeatable)"),
+            Argument(
+                "--qrels", type=Path, metavar="FILE", help="judgements (default: gold documents of the questions)"
+            ),
+            SPLIT,
+            Argument(
+                "--measures", default="nDCG@10,R@100,RR@10", help="as ir_measures has them (default: %(default)s)"
+            ),
+        ),
+        config="optional",
     ),
     "evaluate members": Command(
         "one adapter's results on the tasks of all the config's members", "evaluate:members", (ROUND,)

@@ -1,19 +1,27 @@
-"""Sources of documents: JSONL and JSONL.gz, Parquet, and folders of files; a document is an id, a text, a title.
+"""Sources of documents: JSONL, TSV, Parquet, and folders of files; a document is an id, a text, a title.
 
 Fields and columns other than these three are ignored. An id that is an integer becomes its decimal string. A JSONL row
-that has `contents` in place of `text`, as FlashRAG's corpora do, has its title in their first line. A document with a
-title and no text (blank or null) is its title. Tags of HTML, JATS and MathML in a text or title are read as
+that has `contents` in place of `text`, as FlashRAG's corpora do, has its title in their first line. One with `_id` in
+place of `id` is of a corpus of BEIR (Thakur et al. 2021, arXiv 2104.08663), whose documents may be empty, and a folder
+of BEIR stands for its corpus. A TSV has a header with the names of its columns and cells that may be quoted, as DPR's
+psgs_w100.tsv, or neither: then the columns are id and text, or id, url, title and text, as MS MARCO's. A document with
+a title and no text (blank or null) is its title. Tags of HTML, JATS and MathML in a text or title are read as
 `without_tags` says, and an id is in Unicode's NFC.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import gzip
+import io
+import itertools
 import logging
 import os
 import re
 import tomllib
 import unicodedata
+import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +36,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from ratchet.core.errors import RowErrors, UserError, did_you_mean, raise_error
-from ratchet.core.file_kinds import decode_text, parquet_rows
+from ratchet.core.file_kinds import HEAD, decode_text, not_utf8, parquet_rows, refuse_other_kind
 from ratchet.core.files import open_regular, read_jsonl
 from ratchet.core.installed import install, missing_package
 from ratchet.core.records import Document, document_id
@@ -36,7 +44,7 @@ from ratchet.core.tags import without_tags
 from ratchet.index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES, read_markup
 from ratchet.retrieval.index import key_hash
 
-READ = "A folder is read for its text, Markdown, HTML and PDF files; JSONL and Parquet files are named one by one"
+READ = "A folder is read for its text, Markdown, HTML and PDF files; JSONL, TSV and Parquet files are named one by one"
 FIELDS = ("id", "text", "title")
 ROWS = 128
 """Rows of a Parquet file that are in memory at once, however large its row groups are."""
@@ -69,7 +77,15 @@ def read_documents(
 
 def source_files(path: Path) -> list[Path]:
     """Return the files that a source is read from, in that order."""
+    path = corpus_of(path)
     return [path / name for name in folder_listing(path).read] if path.is_dir() else [path]
+
+
+def corpus_of(path: Path) -> Path:
+    """Return the corpus of a BEIR folder, and any other path as it is."""
+    names = ("corpus.jsonl", "corpus.jsonl.gz")
+    is_beir = path.is_dir() and any((path / name).exists() for name in ("queries.jsonl", "queries.jsonl.gz", "qrels"))
+    return next((path / name for name in names if is_beir and (path / name).is_file()), path)
 
 
 def scan_documents(
@@ -87,7 +103,7 @@ def scan_documents(
         first = len(hashes)
         skipped = ""
         try:
-            listing = folder_listing(path) if path.is_dir() else None
+            listing = folder_listing(path) if corpus_of(path).is_dir() else None
             skipped = listing.skipped_text if listing else ""
             for _, _, document in _read(path, 0, bad.add, listing):
                 hashes.append(key_hash(document.id))
@@ -130,10 +146,13 @@ def _read(
 ) -> Iterator[tuple[int, str, Document]]:
     """Yield (number, where, document): `where` names the document in errors. `listing` is that of a folder, if it is
     known."""
+    path = corpus_of(path)
     if path.is_dir():
         rows = folder_rows(path, listing or folder_listing(path), skip, on_error)
     elif path.suffix == ".parquet":
         rows = _parquet_rows(path, skip, on_error)
+    elif ".tsv" in path.suffixes[-2:]:
+        rows = _tsv_rows(path, skip, on_error)
     else:
         if path.suffix.lower() in TEXT_SUFFIXES | MARKUP_SUFFIXES:
             raise UserError(
@@ -154,6 +173,9 @@ def _document(row: dict[str, Any], where: str, is_plain: bool) -> Document:
     if "text" not in row and isinstance(contents, str):
         first, newline, rest = contents.partition("\n")
         row |= {"title": first.strip().strip('"'), "text": rest} if newline else {"text": contents}
+    is_beir = "id" not in row and "_id" in row
+    if is_beir:
+        row["id"] = row["_id"]
     if row.get("title") is None:
         row["title"] = ""
     if row.get("text", "") is None and row["title"]:
@@ -173,12 +195,53 @@ def _document(row: dict[str, Any], where: str, is_plain: bool) -> Document:
     text, title = (row[field] if is_plain else without_tags(row[field]) for field in ("text", "title"))
     text = text if text.strip() else ""
     for field, content in (("id", row["id"]), ("text", text or title)):
-        if not content.strip():
+        if not content.strip() and not (is_beir and field == "text"):
             raise UserError(f"{where}: {field!r} is empty; fill it or remove this document")
     return Document(document_id(row["id"]), text, title)
 
 
-# Parquet
+# Tables
+
+WITHOUT_HEADER = {2: ("id", "text"), 4: ("id", "url", "title", "text")}
+"""MS MARCO's columns, of passages and of documents, by their number."""
+csv.field_size_limit(2**31 - 1)
+
+
+def _tsv_rows(
+    path: Path, skip: int, on_error: Callable[[UserError], None]
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    try:
+        with open_regular(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
+            refuse_other_kind(file.peek(HEAD), path)
+            lines = io.TextIOWrapper(file, "utf-8-sig", newline="\n")
+            first = lines.readline()
+            names: Sequence[str] = [cell.strip().lower() for cell in first.split("\t")]
+            rows: Iterator[tuple[int, list[str]]]
+            if "id" in names and "text" in names:
+                table = csv.reader(lines, delimiter="\t", strict=True)
+                rows = ((table.line_num + 1, cells) for cells in table)
+            elif names := WITHOUT_HEADER.get(len(names), ()):
+                both = enumerate(itertools.chain([first], lines), 1)
+                rows = ((number, line.rstrip("\r\n").split("\t")) for number, line in both if line.strip())
+            else:
+                raise UserError(
+                    f"{path}:1: neither a header with the columns id, text and title, nor MS MARCO's two columns (id, "
+                    "text) or four (id, url, title, text)"
+                )
+            number = 1
+            for number, cells in rows:
+                if skip > 0 or not cells:
+                    skip -= bool(cells)
+                elif len(cells) == len(names):
+                    yield number, f"{path}:{number}", dict(zip(names, cells, strict=True))
+                else:
+                    on_error(UserError(f"{path}:{number}: {len(cells)} columns, not {len(names)}; fix this line"))
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from error
+    except csv.Error as error:
+        raise UserError(f"{path}: not a table after line {number} ({error}); fix the next line") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot read on ({error}); check the path in the config") from error
 
 
 def _parquet_rows(

@@ -73,7 +73,7 @@ def plan_index(
     document is met here, before hours of building; `check` may refuse new sources too.
     """
     if not paths:
-        raise UserError("index.documents: name at least one source: a JSONL or Parquet file, or a folder of texts")
+        raise UserError("index.documents: name at least one source: a JSONL, TSV or Parquet file, or a folder of texts")
     with locked(target):
         there = read_record(target / PLAN, Plan, f"delete {target} to rebuild the index")
         if there is None and any(not path.name.startswith(".") for path in target.iterdir()):

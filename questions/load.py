@@ -34,7 +34,19 @@ from ratchet.core.records import Question, questions_digest
 from ratchet.core.runfolder import file_digest
 from ratchet.core.words import fold_text, split_words
 from ratchet.questions.benchmark import Benchmark, HubDataset, PlacedRow, load_benchmark
-from ratchet.questions.formats import BY_NAME, DATAMORGANA, NO_ANSWER, RATCHET, Cell, Format, Row, field_name, separate
+from ratchet.questions.formats import (
+    ALIASES,
+    BY_NAME,
+    DATAMORGANA,
+    NO_ANSWER,
+    NO_SEPARATOR,
+    RATCHET,
+    Cell,
+    Format,
+    Row,
+    field_name,
+    separate,
+)
 from ratchet.retrieval.names import by_shared_names
 
 logger = logging.getLogger(__name__)
@@ -113,6 +125,27 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
     read, places = _read(benchmark, name, read_rows(path, bad.add), path.parent, bad)
     selected = _select_rows(read, split, seed, str(path))
     return LoadedSplit(selected, str(path), file_digest(path), benchmark.name, name, places)
+
+
+def load_queries(path: Path) -> list[Question]:
+    """The queries of a file: questions in our own format, BEIR's `queries.jsonl`, or a TSV without a header whose
+    columns are id and text, as MS MARCO's. Raises UserError."""
+    if ".tsv" in path.suffixes:
+        lines = _read_text(path).split("\n")
+        names = map(field_name, lines[0].split("\t"))
+        if "text" not in (ALIASES.get(name, name) for name in names):
+            rows = ((f"{path}:{number}", {"line": line}) for number, line in enumerate(lines, 1) if line.strip())
+            if not (queries := _validate(rows, _query, RowErrors("queries"))[0]):
+                raise UserError(f"{path}: no queries")
+            return queries
+    return load_questions(SplitConfig(path=str(path), separator=NO_SEPARATOR))
+
+
+def _query(place: str, row: Row) -> Row:
+    id, tab, text = row["line"].rstrip("\r").partition("\t")
+    if not tab:
+        raise UserError(f"{place}: no tab between the id and the text of a query")
+    return {"id": id, "text": text}
 
 
 def is_there(split: SplitConfig) -> bool:

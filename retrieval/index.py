@@ -66,6 +66,11 @@ class Strings:
     def __getitem__(self, at: int) -> str:
         return bytes(self._blob[self._offsets[at] : self._offsets[at + 1]]).decode()
 
+    def take(self, numbers: np.ndarray) -> list[str]:
+        """Return several strings. numbers: int64 [n]."""
+        spans = zip(self._offsets[numbers].tolist(), self._offsets[numbers + 1].tolist(), strict=True)
+        return [bytes(self._blob[start:end]).decode() for start, end in spans]
+
 
 class Shard:
     """A shard's documents and arrays. `first_chunk` and `first_document` are its places in the index."""
@@ -185,6 +190,17 @@ class Store:
     def passage(self, chunk: int, score: float) -> Passage:
         shard = self._shard_of(chunk)
         return shard.passage(chunk - shard.first_chunk, score)
+
+    def document_ids(self, chunks: np.ndarray) -> list[str]:
+        """Return the id of each chunk's document. chunks: int64 [n]."""
+        ids = [""] * len(chunks)
+        shards = np.searchsorted(self._first_chunks, chunks, side="right") - 1
+        for number in np.unique(shards):
+            shard, at = self.shards[number], np.flatnonzero(shards == number)
+            documents = np.searchsorted(shard.document_chunks, chunks[at] - shard.first_chunk, side="right") - 1
+            for place, name in zip(at.tolist(), shard.document_ids.take(documents), strict=True):
+                ids[place] = name
+        return ids
 
     def chunk_texts(self) -> Iterator[str]:
         return (text for shard in self.shards for text in shard.chunk_texts())

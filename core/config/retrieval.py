@@ -161,8 +161,8 @@ class IndexConfig(Section):
     path: PathText = ""
     """Index folder."""
     documents: tuple[PathText, ...] = ()
-    """Sources of documents `{id, text, title?}`: JSONL (also `.gz`), Parquet, or folders of text, Markdown, HTML and
-    PDF files. Only `ratchet index` reads them."""
+    """Sources of documents `{id, text, title?}`: JSONL, TSV such as `psgs_w100.tsv` and MS MARCO's (both also `.gz`),
+    Parquet, folders of BEIR, or folders of text, Markdown, HTML and PDF files. Only `ratchet index` reads them."""
     kind: Literal["bm25", "sparse", "dense", "fused"] = "bm25"
     """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
     encoder. `fused`: by the ranks that they have in several `parts`."""

@@ -95,6 +95,47 @@ def test_rows_as_published_corpora_have_them(tmp_path: Path, row: dict[str, Any]
         assert next(read_documents(parquet(tmp_path / "d.parquet", [row, more]))) == (1, document)
 
 
+def test_tables_come_as_dpr_and_ms_marco_have_them(tmp_path: Path) -> None:
+    dpr = 'id\ttext\ttitle\n1\t"Ash ""trees"""\t"""Ash"""\n\n2\tBirch.\tBirch\n'
+    for name, text, wanted in (
+        ("psgs_w100.tsv", dpr, [(2, Document("1", 'Ash "trees"', '"Ash"')), (4, Document("2", "Birch.", "Birch"))]),
+        ("collection.tsv", '0\tAn "ash\r\n7\tBirch.\n', [(1, Document("0", 'An "ash')), (2, Document("7", "Birch."))]),
+        ("docs.tsv", "D1\thttp://a\tAsh\tIt grows.\n", [(1, Document("D1", "It grows.", "Ash"))]),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        for path in (tmp_path / name, tmp_path / f"{name}.gz"):
+            for skip in range(3):
+                assert list(read_documents(path, skip)) == wanted[skip:]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\ta\n2\tb\tc\n", r"d\.tsv:2: 3 columns, not 2"),
+        ("1\ta\tb\n", r"d\.tsv:1: neither a header with the columns id, text"),
+        ("1\t \n", r"d\.tsv:1: 'text' is empty"),
+        ('id\ttext\n1\t"open\n2\tb\n', r"d\.tsv: not a table"),
+        ("1\t\udcff\n", r"d\.tsv: not UTF-8"),
+    ],
+)
+def test_a_bad_table_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "d.tsv").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match=message):
+        list(read_documents(tmp_path / "d.tsv"))
+
+
+def test_a_folder_of_beir_is_its_corpus(tmp_path: Path) -> None:
+    rows = [{"_id": "a", "title": "Ash", "text": "It grows.", "metadata": {}}, {"_id": "e", "title": "", "text": ""}]
+    corpus = lines(tmp_path / "corpus.jsonl", *rows)
+    assert scan_documents([corpus]) == (ScannedSource(corpus, 2, ""),), "BEIR's documents may be empty"
+    with pytest.raises(UserError, match="no documents"):
+        scan_documents([tmp_path])
+    lines(tmp_path / "queries.jsonl", {"_id": "1", "text": "ash"})
+    assert scan_documents([tmp_path]) == (ScannedSource(tmp_path, 2, ""),)
+    assert [found.id for _, found in read_documents(tmp_path)] == ["a", "e"] and source_files(tmp_path) == [corpus]
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [

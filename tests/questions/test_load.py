@@ -18,7 +18,7 @@ from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Question
 from ratchet.core.runfolder import file_digest
 from ratchet.questions.benchmark import load_benchmark
-from ratchet.questions.load import load_questions, load_split, sample_questions
+from ratchet.questions.load import load_queries, load_questions, load_split, sample_questions
 
 
 def written(folder: Path, *rows: object, name: str = "q.jsonl") -> str:
@@ -34,6 +34,32 @@ def test_files_without_a_benchmark(tmp_path: Path) -> None:
     path = written(tmp_path, {"id": "a", "question": "Who?", "answer": "It is X.", "document_ids": ["d"], "x": 1})
     question = load_questions(SplitConfig(path=path, format="datamorgana"))[0]
     assert (question.reference, question.gold_ids, question.answers) == ("It is X.", ("d",), ())
+
+
+def test_queries_come_as_beir_and_ms_marco_have_them(tmp_path: Path) -> None:
+    wanted = [("1", 'who "built it'), ("2", "where")]
+    (tmp_path / "queries.dev.tsv").write_text('1\twho "built it\r\n2\twhere\n')
+    (tmp_path / "named.tsv").write_text('query_id\tquery\tanswer\n1\t"who ""built it"\tA; B\n2\twhere\tC\n')
+    written(tmp_path, *({"_id": name, "text": text, "metadata": {}} for name, text in wanted), name="queries.jsonl")
+    for name in ("queries.dev.tsv", "named.tsv", "queries.jsonl"):
+        assert [(one.id, one.text) for one in load_queries(tmp_path / name)] == wanted
+    (tmp_path / "queries.dev.tsv").write_text("1\twho\n2 where\n")
+    with pytest.raises(UserError, match=r"queries\.dev\.tsv:2: no tab"):
+        load_queries(tmp_path / "queries.dev.tsv")
+
+
+def test_a_split_of_beir_has_the_queries_that_its_judgements_name(tmp_path: Path) -> None:
+    written(tmp_path, *({"_id": name, "text": f"Query {name}?"} for name in "abc"), name="queries.jsonl")
+    split = SplitConfig(benchmark="beir", path=str(tmp_path))
+    with pytest.raises(UserError, match=r"no qrels/test\.tsv beside the queries"):
+        load_questions(split)
+    (tmp_path / "qrels").mkdir()
+    path = tmp_path / "qrels" / "test.tsv"
+    path.write_text("query-id\tcorpus-id\tscore\nc\td1\t2\nc\td2\t0\nc\td 3\t1\na\td1\t0\n")
+    assert [(one.id, one.gold_ids) for one in load_questions(split)] == [("a", ()), ("c", ("d1", "d 3"))]
+    path.write_text("z 0 d 1\n")
+    with pytest.raises(UserError, match=r"judges the query z, which .* does not have"):
+        load_questions(split)
 
 
 def test_question_files_come_as_people_have_them(tmp_path: Path) -> None:
