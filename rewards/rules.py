@@ -24,6 +24,7 @@ high.
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -161,3 +162,20 @@ def _passage_words(passages: Iterable[Passage]) -> set[str]:
 def _content_words(text: str) -> set[str]:
     # Normalising deletes punctuation: a dash between two words must not join them.
     return set(split_words(plain_answer(fold_typography(text).replace("-", " ")))) - FUNCTION_WORDS
+
+
+def gold_recall(question: Question, passages: Sequence[Passage]) -> float | None:
+    """Share of the gold documents among the passages' documents; None for a question without gold documents."""
+    ids, titles = set(question.gold_ids), {normalise_title(title) for title in question.gold_titles}
+    shares = []
+    if ids:
+        shares.append(len(ids & {passage.document_id for passage in passages}) / len(ids))
+    if titles:
+        shares.append(len(titles & {normalise_title(passage.title) for passage in passages}) / len(titles))
+    return max(shares, default=None)
+
+
+def normalise_title(title: str) -> str:
+    """A title without what dumps do to it: HTML escapes, underscores for blanks, quotation marks around it, case."""
+    text = fold_typography(html.unescape(title)).replace("_", " ")
+    return " ".join(text.split()).strip('"').casefold()

@@ -20,15 +20,14 @@ names its documents in both ways counts the way that finds more: an index may kn
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import regex
 
 from ratchet.core.records import Passage, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.core.text import fold_typography, normalise_answer
 from ratchet.core.words import INVISIBLE, separate_unspaced
-from ratchet.rewards.rules import CLOSED_ANSWERS
+from ratchet.rewards.rules import CLOSED_ANSWERS, gold_recall
 
 LOSSES = ("not_retrieved", "not_returned", "misread")
 TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
@@ -80,20 +79,3 @@ def tokens(text: str) -> str:
     """The text's tokens with a blank before and after each, so that `in` finds runs of whole tokens."""
     seen = INVISIBLE.sub("", fold_typography(text)).lower()
     return f" {' '.join(TOKEN.findall(separate_unspaced(seen, pairs=False)))} "
-
-
-def gold_recall(question: Question, passages: Sequence[Passage]) -> float | None:
-    """Share of the gold documents among the passages' documents; None for a question without gold documents."""
-    ids, titles = set(question.gold_ids), {normalise_title(title) for title in question.gold_titles}
-    shares = []
-    if ids:
-        shares.append(len(ids & {passage.document_id for passage in passages}) / len(ids))
-    if titles:
-        shares.append(len(titles & {normalise_title(passage.title) for passage in passages}) / len(titles))
-    return max(shares, default=None)
-
-
-def normalise_title(title: str) -> str:
-    """A title without what dumps do to it: HTML escapes, underscores for blanks, quotation marks around it, case."""
-    text = fold_typography(html.unescape(title)).replace("_", " ")
-    return " ".join(text.split()).strip('"').casefold()

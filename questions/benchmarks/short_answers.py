@@ -1,14 +1,20 @@
 """The question-answering benchmarks with short answers, most of which FlashRAG (arXiv 2405.13576) has as well.
 
-Their corpora, mostly Wikipedia's pages, are yours to bring.
+Their corpora, mostly Wikipedia's pages, are yours to bring. HotpotQA, 2WikiMultiHopQA and MuSiQue name the pages that
+hold an answer by title. Rows with paragraphs of their own also make a corpus (`ratchet questions evidence`), and name
+its documents: `hotpotqa:` and the title, or of MuSiQue, where one page gives several paragraphs, a key of the content.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ratchet.core.errors import UserError
+from ratchet.core.records import Document
 from ratchet.questions.benchmark import Benchmark, FieldCompleter, HubDataset
+from ratchet.questions.evidence import document_by_content
 from ratchet.questions.formats import FLASHRAG, HOTPOT, Format, Row, json_list, texts
 from ratchet.questions.load import read_rows
 
@@ -40,14 +46,51 @@ def _triviaqa_on_hub(row: Row) -> Row:
     return {"id": row["question_id"], "text": row["question"], "answers": answers}
 
 
+def _paragraphs(name: str) -> Callable[[Row], list[Document]]:
+    """Give the paragraphs of a row of HotpotQA, or of what follows it: [[title, sentences], ...] as released,
+    {"title": [...], "sentences": [...]} as the hub has them, or either as JSON in a text."""
+
+    def documents(row: Row) -> list[Document]:
+        more = row.get("metadata") or {}
+        found = row.get("context") or (json.loads(more) if isinstance(more, str) else more).get("context") or ()
+        found = json.loads(found) if isinstance(found, str) else found
+        if isinstance(found, dict):
+            found = zip(found["title"], found.get("sentences") or found["content"], strict=True)
+        return [Document(f"{name}:{title}", " ".join(map(str.strip, sentences)), title) for title, sentences in found]
+
+    return documents
+
+
+def _naming_paragraphs(name: str, format: Format) -> Format:
+    """The format with the ids of the gold documents, where a row has its paragraphs."""
+    documents = _paragraphs(name)
+
+    def read(row: Row) -> Row:
+        fields = format.read(row)
+        gold = tuple(f"{name}:{title}" for title in fields["gold_titles"]) if documents(row) else ()
+        return fields | {"gold_ids": gold}
+
+    return Format(format.name, format.keys, read)
+
+
+def _musique_documents(row: Row) -> Iterable[Document]:
+    return [_musique_document(one) for one in json_list(row.get("paragraphs", []))]
+
+
+def _musique_document(paragraph: Row) -> Document:
+    return document_by_content("musique", paragraph["paragraph_text"], paragraph["title"])
+
+
 def _musique(row: Row) -> Row:
     if not row.get("answerable", True):
         raise ValueError("an unanswerable question: this is MuSiQue-Full; take the musique_ans files")
+    supporting = [one for one in json_list(row["paragraphs"]) if one.get("is_supporting")]
     return {
         "id": row["id"],
         "text": row["question"],
         "answers": texts(row["answer"], row.get("answer_aliases")),
-        "gold_titles": texts([one["title"] for one in json_list(row["paragraphs"]) if one.get("is_supporting")]),
+        "gold_titles": texts([one["title"] for one in supporting]),
+        "gold_ids": texts([_musique_document(one).id for one in supporting]),
         "kind": row["id"].partition("__")[0],
     }
 
@@ -142,7 +185,7 @@ BENCHMARKS = {
         about="two-hop questions that people wrote, bridge and comparison; 90,447 / 7,405",
         licence="CC BY-SA 4.0",
         source="FlashRAG's data sets, or hotpotqa.github.io",
-        gold="titles of Wikipedia pages",
+        gold="titles of Wikipedia pages; document ids where rows have paragraphs",
         splits={
             "train": ("hotpot_train_v1.1.json",),
             "dev": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json"),
@@ -152,7 +195,8 @@ BENCHMARKS = {
             _on_flashrag("hotpotqa", "train", "dev"),
             HubDataset("hotpotqa/hotpot_qa", "distractor", {"train": "train", "dev": "validation"}),
         ),
-        formats=(FLASHRAG, HOTPOT),
+        formats=tuple(_naming_paragraphs("hotpotqa", known) for known in (FLASHRAG, HOTPOT)),
+        documents=_paragraphs("hotpotqa"),
     ),
     # Ho et al. 2020, arXiv 2011.01060
     "twowiki": Benchmark(
@@ -161,14 +205,15 @@ BENCHMARKS = {
         "(FlashRAG: 15,000 / 12,576)",
         licence="Apache-2.0 (the repository)",
         source="FlashRAG's data sets, or Alab-NII/2wikimultihop (data_ids, with aliases)",
-        gold="titles of Wikipedia pages",
+        gold="titles of Wikipedia pages; document ids where rows have paragraphs",
         splits={
             "train": ("train.json", "2wikimultihopqa/train.jsonl"),
             "dev": ("dev.json", "2wikimultihopqa/dev.jsonl"),
         },
         default_split="dev",
         hub=(_on_flashrag("2wikimultihopqa", "train", "dev"),),
-        formats=(FLASHRAG, HOTPOT),
+        formats=tuple(_naming_paragraphs("twowiki", known) for known in (FLASHRAG, HOTPOT)),
+        documents=_paragraphs("twowiki"),
         beside=_with_aliases,
     ),
     # MuSiQue-Ans (Trivedi et al. 2022, arXiv 2108.00573). MuSiQue-Full, half of it unanswerable, is not supported.
@@ -177,7 +222,7 @@ BENCHMARKS = {
         about="questions of two to four hops, made so that no hop can be skipped; 19,938 / 2,417; kind: 2hop, 3hop1...",
         licence="CC BY 4.0",
         source="FlashRAG's data sets, or StonyBrookNLP/musique (musique_ans)",
-        gold="official: titles of the supporting paragraphs; FlashRAG: none",
+        gold="official: titles and document ids of the supporting paragraphs; FlashRAG: none",
         splits={"train": ("musique_ans_v1.0_train.jsonl",), "dev": ("musique_ans_v1.0_dev.jsonl",)},
         default_split="dev",
         hub=(
@@ -185,5 +230,6 @@ BENCHMARKS = {
             _on_flashrag("musique", "train", "dev"),
         ),
         formats=(FLASHRAG, Format("official", ("id", "question", "answer", "paragraphs"), _musique)),
+        documents=_musique_documents,
     ),
 }

@@ -13,7 +13,9 @@ import pytest
 from ratchet.core.config import SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import known_plugins
+from ratchet.core.records import Document
 from ratchet.questions.benchmark import load_benchmark
+from ratchet.questions.evidence import EvidenceSource, evidence
 from ratchet.questions.load import load_questions
 
 FACTS = [["Velmora", 0], ["Haverdunk", 2], ["Velmora", 1]]
@@ -155,6 +157,39 @@ def test_the_hub_is_asked_for_the_best_data_set_that_has_the_split_or_for_the_on
     nq, named = load_benchmark("nq"), "google-research-datasets/nq_open"
     for split, path, found in (("dev", "hub", "RUC-NLPIR/FlashRAG_datasets"), ("test", f"hub:{named}", named)):
         assert nq.hub_set(SplitConfig(benchmark="nq", split=split, path=path)).path == found
+
+
+CONTEXT = [["Velmora", ["Velm rules.", " Ada rules Velm."]], ["Elsewhere", ["x"]]]
+HUB_CONTEXT = {"title": [title for title, _ in CONTEXT], "sentences": [sentences for _, sentences in CONTEXT]}
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("hotpotqa", HOTPOT | {"id": "h1", "context": CONTEXT}),
+        ("hotpotqa", HOTPOT | {"id": "h1", "context": HUB_CONTEXT, "supporting_facts": HUB_FACTS}),
+        ("twowiki", HOTPOT | {"_id": "w1", "context": json.dumps(CONTEXT)}),
+        ("twowiki", flashrag(supporting_facts=HUB_FACTS, context={"title": ["Velmora"], "content": [CONTEXT[0][1]]})),
+    ],
+)
+def test_rows_with_paragraphs_make_a_corpus_whose_documents_the_questions_name(
+    tmp_path: Path, name: str, row: dict[str, Any]
+) -> None:
+    path = write(tmp_path / "dev.jsonl", [row])
+    [question] = load_questions(SplitConfig(benchmark=name, path=str(path)))
+    assert question.gold_ids == (f"{name}:Velmora", f"{name}:Haverdunk") and question.gold_titles == PAGES
+    found = list(evidence(EvidenceSource.parse(f"{name}/dev:{path}")))
+    assert found[0] == Document(f"{name}:Velmora", "Velm rules. Ada rules Velm.", "Velmora")
+
+
+def test_musique_names_its_paragraphs_by_their_content(tmp_path: Path) -> None:
+    first: Any = MUSIQUE["paragraphs"]
+    twice = MUSIQUE | {"paragraphs": [*first, {"title": "Velmora", "paragraph_text": "y"}]}
+    path = write(tmp_path / "dev.jsonl", [twice])
+    [question] = load_questions(SplitConfig(benchmark="musique", path=str(path)))
+    found = list(evidence(EvidenceSource.parse(f"musique/dev:{path}")))
+    assert [one.title for one in found if one.id in question.gold_ids] == ["Velmora"]
+    assert len({one.id for one in found}) == 3
 
 
 def test_2wikis_aliases_count_where_their_file_lies_beside(tmp_path: Path) -> None:

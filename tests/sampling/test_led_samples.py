@@ -237,7 +237,10 @@ def test_a_search_is_useful_where_it_finds_something_needed_that_none_had_found(
     assert useful_searches(one_hop, trajectory, inputs)[0] == pytest.approx(2 / 3)  # of two searches one was needed
     by_answer = QUESTION.model_copy(update={"gold_ids": ()})
     assert useful_searches(by_answer, trajectory, inputs)[0] == pytest.approx(2 / 3)  # the second brought the answer
-    assert useful_searches(QUESTION.model_copy(update={"gold_ids": ("d9",)}), trajectory, inputs)[0] == 0.0
+    unknown = QUESTION.model_copy(update={"gold_ids": ("d9",)})
+    assert useful_searches(unknown, trajectory, inputs)[0] == 0.0
+    titles = ("Oarabel", "Wilka Brandeleck")
+    assert useful_searches(unknown.model_copy(update={"gold_titles": titles}), trajectory, inputs) == (1.0, "")
     assert useful_searches(QUESTION, trajectory.model_copy(update={"events": ()}), inputs)[0] == 0.0
     called = [
         ToolCall(role="executor", source="i", tool="search", arguments={}, passages=search.passages, at=0, seconds=0)
