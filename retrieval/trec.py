@@ -18,7 +18,6 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,11 +29,10 @@ from ratchet.core.errors import UserError
 from ratchet.core.file_kinds import HEAD, not_utf8, refuse_other_kind
 from ratchet.core.files import open_regular
 from ratchet.core.locks import Lock, disk_error
-from ratchet.core.processor import usable_cores
 from ratchet.core.progress import Progress
 from ratchet.core.records import content_key, document_id
 from ratchet.retrieval.index import Index
-from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.retriever import Retriever, search_batch
 
 Hit = tuple[float, str]
 """Score and document id. In descending order, hits are in the order of trec_eval."""
@@ -64,9 +62,10 @@ def search_documents(retriever: Retriever, queries: Sequence[str], k: int) -> li
     """
     if isinstance(retriever, Index):
         return _search_index(retriever, queries, k)
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        found = list(pool.map(lambda query: retriever.search(query, k), queries))
-    return [_best({p.document_id: float(np.float32(p.score)) for p in reversed(passages)}, k) for passages in found]
+    return [
+        _best({passage.document_id: float(np.float32(passage.score)) for passage in reversed(passages)}, k)
+        for passages in search_batch(retriever, queries, k)
+    ]
 
 
 def _search_index(index: Index, queries: Sequence[str], k: int) -> list[list[Hit]]:
