@@ -149,6 +149,9 @@ TABLE: tuple[tuple[str, str, tuple[int, ...], bool, dict[str, Any]], ...] = (
     ("HuggingFaceTB/SmolLM3-3B", "smollm3", (2048, 11008, 36, 16, 4, 128, 128256), True, {"pad_token_id": 128004}),
     ("openai/gpt-oss-20b", "gpt_oss", (2880, 2880, 24, 64, 8, 64, 201088), False, GPT_OSS),
     ("tiiuae/Falcon3-10B-Instruct", "llama", (3072, 23040, 40, 12, 4, 256, 131072), False, {}),
+)
+# The same of dense encoders.
+ENCODERS: tuple[tuple[str, str, tuple[int, ...], bool, dict[str, Any]], ...] = (
     ("intfloat/e5-small -v2", "bert", (384, 1536, 12, 12, 12, 32, 30522), True, {}),
     ("intfloat/e5-base -v2", "bert", (768, 3072, 12, 12, 12, 64, 30522), True, {}),
     ("intfloat/e5-large -v2", "bert", (1024, 4096, 24, 16, 16, 64, 30522), True, {}),
@@ -162,7 +165,7 @@ TABLE: tuple[tuple[str, str, tuple[int, ...], bool, dict[str, Any]], ...] = (
 
 
 def _published() -> Iterator[tuple[str, dict[str, Any]]]:
-    for names, kind, widths, tied, more in TABLE:
+    for names, kind, widths, tied, more in (*TABLE, *ENCODERS):
         first, *variants = names.split()
         shape: dict[str, Any] = {"model_type": kind, **dict(zip(WIDTHS, widths, strict=True)), **more}
         if kind == "gemma3":

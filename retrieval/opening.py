@@ -59,7 +59,7 @@ def _digest(config: IndexConfig) -> str | None:
         parts = {name: index_digest(part) for name, part in config.parts.items()}
         return None if None in parts.values() else fused_digest(config.fusion, parts)
     if config.source is not None:
-        return content_key("source", config.source)
+        return content_key("source", config.source.model_dump(mode="json", exclude={"cache", "mode"}))
     if config.url is not None:
         return content_key("served", config.url, config.served_name)
     if not (Path(config.path) / MANIFEST).exists():

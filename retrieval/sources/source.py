@@ -86,7 +86,7 @@ class SourceIndex:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="source", daemon=True).start()
+                threading.Thread(target=_run, args=(self._loop,), name="source", daemon=True).start()
         return self._wait(self._source.search(query, k, offset))
 
     def close(self) -> None:
@@ -100,6 +100,13 @@ class SourceIndex:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 class SearchSource:
