@@ -41,8 +41,9 @@ class Difference(Record):
     """The questions among these whose two values differ; None where there are none."""
 
     def is_clear(self, level: float = LEVEL) -> bool:
-        """True where chance does not explain the difference: p is below `level`, and the interval excludes zero. Where
-        fewer than FEW questions changed, p alone decides."""
+        """True where chance does not explain the difference: p is below `level`, and the 95% interval excludes zero.
+        Where fewer than FEW questions changed, or the level is a laxer one than the interval's, p alone decides."""
         if self.low is None or self.high is None or self.p is None or self.p >= level:
             return False
-        return self.low > 0 or self.high < 0 or (self.changed is not None and self.changed < FEW)
+        few = self.changed is not None and self.changed < FEW
+        return self.low > 0 or self.high < 0 or few or level > LEVEL

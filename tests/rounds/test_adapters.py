@@ -100,6 +100,14 @@ def test_what_is_promoted_is_what_tables_call_better() -> None:
     assert tone_of(gain, "f1") == "" and format_difference(gain, "f1").style == ""
 
 
+def test_a_laxer_level_than_that_of_the_interval_is_decided_by_p_alone() -> None:
+    """With `level: 0.99` an adapter is promoted wherever its mean is higher, however many questions changed."""
+    gain = difference([0.0] * 11 + [1.0] * 9, [1.0] * 11 + [0.0] * 9)
+    assert gain.low is not None and gain.low < 0 and gain.p is not None and gain.p > 0.5
+    assert decide(gain, 0.99, "f1")[0] and not decide(gain, 0.05, "f1")[0]
+    assert tone_of(gain, "f1") == "", "tables keep their own level"
+
+
 def test_worse_or_equal_is_not_however_clear() -> None:
     promoted, reason = decide(difference([1.0] * 9, [0.0] * 9), 0.99, "f1")
     assert not promoted and "not better than its parent" in reason
