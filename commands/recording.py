@@ -18,7 +18,7 @@ from ratchet.commands.config import IN_LOOP
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
-from ratchet.rounds.artefacts import Adapter, Artefact, Digests, JsonlFiles
+from ratchet.rounds.artefacts import Adapter, Artefact, Digests, Segments
 from ratchet.rounds.facts import record_stage
 from ratchet.rounds.ledger import digests_of, latest_entries, outdated_stages, problem_of, reason_to_run, typed_command
 from ratchet.rounds.records import StageId
@@ -114,7 +114,7 @@ def _is_complete(stage: Stage, digests: Digests) -> bool:
     if digests_of(stage.writes, digests).keys() != stage.writes.keys():
         return False
     trajectories = stage.writes.get("trajectories")
-    if not isinstance(trajectories, JsonlFiles):
+    if not isinstance(trajectories, Segments):
         return True
     return TrajectoryStore(trajectories.folder).missing()[0] == 0
 

@@ -399,6 +399,17 @@ COMMANDS = {
         more="Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or the file of "
         "--accelerate.",
     ),
+    "fork": Command(
+        "start a run on the trajectories of another one, which it reads where they lie",
+        "fork:fork",
+        (
+            Argument("new", metavar="NEW", type=Path, help="the new run folder"),
+            Argument("--from", dest="source", metavar="RUN", type=Path, required=True, help="the run folder to fork"),
+        ),
+        more="Scores and evaluated arms of RUN count where they fit the settings. Without --config, the settings are "
+        "those of RUN. Where the paths in the config's file are relative to that file, name it.",
+        config="optional",
+    ),
     "status": Command(
         "what of a run is done, what is left and where it resumes; only reads", "rounds:status", (ACCELERATE,)
     ),

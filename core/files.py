@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -20,10 +21,11 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ratchet.core.errors import UserError, raise_error
@@ -325,15 +327,16 @@ class Line:
             raise UserError(f"{self.path}:{self.number}: cannot read ({error.strerror})") from error
 
 
-def read_lines(path: Path, after: Line | None = None) -> Iterator[tuple[Line, bytes]]:
-    """Yield the lines of one segment, or those after one of them; a torn last one is skipped."""
+def read_lines(path: Path, after: Line | None = None, size: int | None = None) -> Iterator[tuple[Line, bytes]]:
+    """Yield the lines of one segment, or those after one of them; a torn last one is skipped. `size`: only the lines in
+    so many bytes."""
     if not path.exists():
         return
     with path.open("rb") as file:
         start, read = (after.start + after.length, after.number) if after else (0, 0)
         file.seek(start)
         for number, data in enumerate(file, read + 1):
-            if not data.endswith(b"\n"):
+            if not data.endswith(b"\n") or (size is not None and start + len(data) > size):
                 return
             yield Line(path, number, start, len(data)), data
             start += len(data)
@@ -354,9 +357,102 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
-    """Records of every *.jsonl segment of a folder, in file-name order."""
-    for path in sorted(folder.glob("*.jsonl")):
-        yield from read_segment(path, kind)
+    """Records of every segment of a folder, in the order of `segment_files`."""
+    for file in segment_files(folder):
+        for line, data in file.lines():
+            yield line.parse(data, kind)
+
+
+REFERENCES = "references.json"
+
+
+class Reference(BaseModel):
+    """The beginning of a segment in another folder, as it was when a folder began to refer to it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    path: str
+    """Relative to the folder that refers to it."""
+    size: int
+    """Its bytes then. Lines that were appended later are not read."""
+    changed: int
+    """Its time of change then, in nanoseconds: where that or the size is another one, the digest is computed again."""
+    digest: str
+    """The sha256 of these bytes."""
+
+
+class References(BaseModel):
+    """references.json: the segments in other folders that are read as if they lay beside it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    files: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment of a folder: a file of its own, or one that it refers to."""
+
+    path: Path
+    referred: Reference | None = None
+
+    @property
+    def size(self) -> int:
+        """Its bytes, those of a torn last line among them."""
+        return self.referred.size if self.referred else self.path.stat().st_size
+
+    def lines(self, after: Line | None = None) -> Iterator[tuple[Line, bytes]]:
+        """Yield its lines as `read_lines` does."""
+        return read_lines(self.path, after, self.referred.size if self.referred else None)
+
+
+def segment_files(folder: Path) -> list[SegmentFile]:
+    """Return the *.jsonl segments of a folder by name, those that it refers to first. Raises UserError where one of
+    these is gone or was changed."""
+    fix = f"delete {folder / REFERENCES}"
+    known = read_record(folder / REFERENCES, References, f"{fix} to have its work done again")
+    referred = [_referred(folder, reference) for reference in (known.files if known else ())]
+    return [*referred, *(SegmentFile(path) for path in sorted(folder.glob("*.jsonl")))]
+
+
+def _referred(folder: Path, reference: Reference) -> SegmentFile:
+    path = Path(os.path.normpath(folder / reference.path))
+    try:
+        status = path.stat()
+        same = (status.st_size, status.st_mtime_ns) == (reference.size, reference.changed)
+        if same or _digest(path, reference.size, status.st_mtime_ns) == reference.digest:
+            return SegmentFile(path, reference)
+        problem = "was changed"
+    except OSError as error:
+        problem = f"cannot be read any more ({error.strerror})"
+    raise UserError(
+        f"{path}: {problem}, and {folder} refers to it: restore it, or delete {folder / REFERENCES} to have its work "
+        "done again"
+    )
+
+
+@lru_cache
+def _digest(path: Path, size: int, changed: int) -> str:
+    """Return the sha256 of the first `size` bytes of a file with this time of change."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while size > 0 and (block := file.read(min(size, 1 << 20))):
+            digest.update(block)
+            size -= len(block)
+    return digest.hexdigest()
+
+
+def refer_to(folder: Path, other: Path) -> int:
+    """Let a folder refer to all segments of another one, and return their number. Raises UserError."""
+    files = []
+    for file in segment_files(other):
+        reference, status = file.referred, file.path.stat()
+        size = reference.size if reference else status.st_size
+        changed = reference.changed if reference else status.st_mtime_ns
+        digest = reference.digest if reference else _digest(file.path, size, changed)
+        path = os.path.relpath(file.path.absolute(), folder.absolute())
+        files.append(Reference(path=path, size=size, changed=changed, digest=digest))
+    if files:
+        write_record(folder / REFERENCES, References(files=tuple(files)))
+    return len(files)
 
 
 def write_jsonl(path: Path, records: Iterable[BaseModel | dict[str, Any]]) -> None:
@@ -364,11 +460,13 @@ def write_jsonl(path: Path, records: Iterable[BaseModel | dict[str, Any]]) -> No
     write_atomic(path, b"".join(map(as_line, records)))
 
 
-def count_lines(files: Iterable[Path]) -> int:
-    """Count the complete lines of all files, without parsing them."""
+def count_lines(segments: Iterable[SegmentFile]) -> int:
+    """Count the complete lines of all segments, without parsing them."""
     total = 0
-    for path in files:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
+    for one in segments:
+        left = one.size
+        with one.path.open("rb") as file:
+            while left > 0 and (block := file.read(min(left, 1 << 20))):
                 total += block.count(b"\n")
+                left -= len(block)
     return total

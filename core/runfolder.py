@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ratchet.core.config import TrainedControl
 from ratchet.core.errors import UserError
-from ratchet.core.files import open_regular, read_record
+from ratchet.core.files import REFERENCES, SegmentFile, open_regular, read_record
 from ratchet.core.records import Selection
 
 ROUND = "round-"
@@ -85,7 +85,7 @@ class RunFolder:
     @property
     def has_trajectories(self) -> bool:
         """Return whether anything was sampled, for training or in an evaluation."""
-        patterns = (f"{ROUND}*/trajectories/*.jsonl", "arms/**/*.jsonl")
+        patterns = (f"{ROUND}*/trajectories/*.jsonl", "arms/**/*.jsonl", f"{ROUND}*/trajectories/{REFERENCES}")
         return any(path.stat().st_size for pattern in patterns for path in self.path.glob(pattern))
 
     def round(self, number: int) -> RoundFolder:
@@ -104,6 +104,11 @@ def file_digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
+
+
+def segment_digest(file: SegmentFile) -> str:
+    """Return the sha256 of a segment's bytes; of one that a folder refers to, as it was then."""
+    return file.referred.digest if file.referred else file_digest(file.path)
 
 
 def path_digest(path: Path) -> str:

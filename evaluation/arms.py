@@ -166,7 +166,7 @@ def arm_status(evaluation: EvaluationConfig, arm: ArmPlan) -> ArmStatus:
     keys = manifest.keys if manifest else arm.store.keys()  # raises where trajectories lie without a manifest
     stored = arm.store.load(keys) if is_planned(evaluation, arm, manifest) else []
     if not stored or len(stored) < len(keys):
-        started = any(path.stat().st_size for path in arm.store.segments)
+        started = any(file.size for file in arm.store.segments)
         return ArmStatus("part", "not all sampled") if started else ArmStatus("missing")
     names = evaluation.scores
     scores = current_scores(arm.scores, set(keys))

@@ -101,6 +101,18 @@ def check_same(config: Config) -> dict[str, Any] | None:
     return old
 
 
+def sampling_differences(old: dict[str, Any], config: Config, models: Collection[str]) -> list[str]:
+    """What of a config would sample other trajectories of the training questions than a resolved one: a line for each
+    key, which it begins with. `models`: those that sample."""
+
+    def sampled_by(resolved: dict[str, Any]) -> dict[str, Any]:
+        kept = _binding(resolved, has_training=False)
+        used = {name: model for name, model in kept["models"].items() if name in models}
+        return kept | {"models": used, "questions": {"train": kept["questions"].get("train")}}
+
+    return _difference(sampled_by(old), sampled_by(config.model_dump(mode="json")))
+
+
 def check_version(run: RunFolder) -> None:
     """UserError where a run folder was made by another version of Ratchet; nothing where there is none yet."""
     try:

@@ -23,7 +23,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Score, Trajectory
 from ratchet.report.terms import outcomes_of
 from ratchet.rewards.selection import strict_reward
-from ratchet.rewards.store import current_settings, score_file
+from ratchet.rewards.store import current_settings, score_file, score_segments
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.sampling.work import Work
 from ratchet.training.rows import open_rows, split_rows
@@ -113,24 +113,25 @@ class StoreLines:
         keys = tuple(self.store.keys())
         if keys != self.keys:
             self.keys, self._planned = keys, frozenset(keys)
-        for path in self.store.segments:
-            for place, trajectory in self._new(path, Trajectory):
+        for file in self.store.segments:
+            for place, trajectory in self._new(file, Trajectory):
                 self._add(place, trajectory)
         for name, settings in current_settings(self._scores_folder).items():
             path = score_file(self._scores_folder, name, settings)
             if self._score_files.setdefault(name, path) != path:
                 raise Replaced(f"{path}: the score {name} has other settings now")
-            for _, score in self._new(path, Score):
+            stored = score_segments(self._scores_folder, name, settings)
+            for _, score in (pair for file in stored for pair in self._new(file, Score)):
                 slim = score.model_copy(update={"name": name, **({} if score.unparsed else {"verdicts": ()})})
                 self.scores.setdefault(score.trajectory, {})[name] = slim
                 self._rewards.pop(score.trajectory, None)
 
-    def _new(self, path: Path, kind: type[R]) -> Iterator[tuple[files.Line, R]]:
+    def _new(self, file: files.SegmentFile, kind: type[R]) -> Iterator[tuple[files.Line, R]]:
         """The complete lines after those that were read, with their records."""
-        last = self._read.get(path)
+        path, last = file.path, self._read.get(file.path)
         if last is not None and (not path.exists() or path.stat().st_size < last.start + last.length):
             raise Replaced(f"{path} was replaced")
-        for line, data in files.read_lines(path, last):
+        for line, data in file.lines(last):
             self._read[path] = line
             try:
                 yield line, line.parse(data, kind)

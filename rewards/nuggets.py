@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from ratchet.agents.core.prompts import Prompts
-from ratchet.core.files import Segment, read_segment
+from ratchet.core.files import Segment, segment_files
 from ratchet.core.locks import Lock
 from ratchet.core.records import Question, Record, content_key
 from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, Reply
@@ -101,10 +101,10 @@ class NuggetStore:
             return self._known[key]
 
     def _read_new_segments(self) -> None:
-        for path in sorted(self._folder.glob(f"{self._stem}-*.jsonl")):
-            if (size := path.stat().st_size) != self._sizes.get(path):
-                self._sizes[path] = size
-                for nuggets in read_segment(path, NuggetSet):
+        for file in segment_files(self._folder):
+            if file.path.name.startswith(f"{self._stem}-") and (size := file.size) != self._sizes.get(file.path):
+                self._sizes[file.path] = size
+                for nuggets in (line.parse(data, NuggetSet) for line, data in file.lines()):
                     self._known.setdefault(nuggets.key, nuggets)
 
     async def _extract(self, key: str, question: Question, reference: str, log: CallLog) -> NuggetSet:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ratchet.core.errors import UserError
-from ratchet.core.files import read_json_file, read_segment, write_json
+from ratchet.core.files import SegmentFile, read_json_file, segment_files, write_json
 from ratchet.core.plugins import short_name
 from ratchet.core.records import Score, content_key
 from ratchet.rewards.reward import Settings, load_reward
@@ -20,6 +20,12 @@ from ratchet.rewards.reward import Settings, load_reward
 def score_file(folder: Path, name: str, settings: Settings) -> Path:
     """The file of a score under these settings."""
     return folder / f"{short_name(name)}-{content_key(settings)[:12]}.jsonl"
+
+
+def score_segments(folder: Path, name: str, settings: Settings) -> list[SegmentFile]:
+    """The files that hold a score under these settings: that of a fork's source, and the folder's own."""
+    file = score_file(folder, name, settings).name
+    return [segment for segment in segment_files(folder) if segment.path.name == file]
 
 
 def call_log_file(folder: Path, name: str, settings: Settings) -> Path:
@@ -32,7 +38,8 @@ def read_scores(folder: Path, name: str, settings: Settings, wanted: Collection[
     # The file of a reward of one's own may have been named by another path when it was stored.
     return {
         score.trajectory: score if score.name == name else score.model_copy(update={"name": name})
-        for score in read_segment(score_file(folder, name, settings), Score)
+        for file in score_segments(folder, name, settings)
+        for score in (line.parse(data, Score) for line, data in file.lines())
         if score.trajectory in wanted
     }
 

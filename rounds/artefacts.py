@@ -15,7 +15,7 @@ from typing import Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from ratchet.core.config import Config, IndexConfig, SplitConfig
-from ratchet.core.files import write_json
+from ratchet.core.files import SegmentFile, segment_files, write_json
 from ratchet.core.records import content_key
 from ratchet.core.runfolder import RoundFolder, RunFolder, file_digest
 from ratchet.evaluation.arms import arm_store, read_arms
@@ -125,17 +125,32 @@ class File:
 
 
 @dataclass(frozen=True)
-class JsonlFiles:
-    """The JSONL files of a folder, by patterns below it."""
+class Segments:
+    """The JSONL segments of a folder. A fork's have the digest of those that it refers to, where it has no others."""
 
     folder: Path
-    patterns: tuple[str, ...] = ("*.jsonl",)
 
-    def files(self) -> Iterable[Path]:
-        return sorted({path for pattern in self.patterns for path in self.folder.glob(pattern)})
+    def files(self) -> Iterable[SegmentFile]:
+        return segment_files(self.folder)
 
     def digest(self, digests: Digests) -> str | None:
-        by_file = [(path.relative_to(self.folder).as_posix(), digests.file(path)) for path in self.files()]
+        by_file = [
+            (file.path.name, file.referred.digest if file.referred else digests.file(file.path))
+            for file in self.files()
+        ]
+        return content_key("lines", by_file) if by_file else None
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of a folder, by patterns below it."""
+
+    folder: Path
+    patterns: tuple[str, ...]
+
+    def digest(self, digests: Digests) -> str | None:
+        files = sorted({path for pattern in self.patterns for path in self.folder.glob(pattern)})
+        by_file = [(path.relative_to(self.folder).as_posix(), digests.file(path)) for path in files]
         return content_key("lines", by_file) if by_file else None
 
 
@@ -147,8 +162,8 @@ class Arms:
     folder: RoundFolder
     splits: tuple[str, ...]
 
-    def files(self) -> Iterable[Path]:
-        return sorted({path for store in self.stores().values() for path in store.segments})
+    def files(self) -> Iterable[SegmentFile]:
+        return {file.path: file for store in self.stores().values() for file in store.segments}.values()
 
     def digest(self, digests: Digests) -> str | None:
         stores = self.stores()

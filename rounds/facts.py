@@ -14,7 +14,7 @@ from ratchet.core.records import Selection
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
 from ratchet.rewards.summary import mean_reward
-from ratchet.rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
+from ratchet.rounds.artefacts import Adapter, Arms, Artefact, Digests, File, Segments
 from ratchet.rounds.ledger import digests_of
 from ratchet.rounds.records import AdapterChoice, Entry, Promotion
 from ratchet.rounds.stages import Stage
@@ -60,9 +60,9 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
     }
     facts: dict[str, Any] = {}
     for name, artefact in writes.items():
-        if name == "trajectories" and isinstance(artefact, JsonlFiles | Arms):
+        if name == "trajectories" and isinstance(artefact, Segments | Arms):
             facts["trajectories"] = count_lines(artefact.files())
-            facts |= _work_facts(artefact) if isinstance(artefact, JsonlFiles) else {}
+            facts |= _work_facts(artefact) if isinstance(artefact, Segments) else {}
         elif name == "adapter" and isinstance(artefact, Adapter):
             facts |= _training_facts(artefact.folder)
         elif name in of_file and isinstance(artefact, File) and artefact.path.exists():
@@ -70,7 +70,7 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
     return facts
 
 
-def _work_facts(sampled: JsonlFiles) -> dict[str, Any]:
+def _work_facts(sampled: Segments) -> dict[str, Any]:
     work = work_on(sampled.folder)
     if work is None:
         return {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ratchet.core.escape import shell_line
 from ratchet.core.files import read_segment
 from ratchet.core.runfolder import RunFolder
-from ratchet.rounds.artefacts import Artefact, Digests, JsonlFiles, Questions
+from ratchet.rounds.artefacts import Artefact, Digests, Questions, Segments
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stages import RATCHET, Stage
 from ratchet.sampling.store import TrajectoryStore
@@ -109,7 +109,7 @@ def problem_of(stage: Stage, known: LatestEntries, digests: Digests) -> str:
     if due is not None and due.again:
         return f"{name} has to be done again ({due.reason})"
     trajectories = stage.writes.get("trajectories")
-    if due is not None and isinstance(trajectories, JsonlFiles):
+    if due is not None and isinstance(trajectories, Segments):
         store = TrajectoryStore(trajectories.folder)
         missing, planned = store.missing() if store.manifest() else (0, 0)
         if 0 < missing < planned:

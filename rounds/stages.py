@@ -40,10 +40,11 @@ from ratchet.rounds.artefacts import (
     CandidateArms,
     Candidates,
     File,
+    Files,
     FixedDigest,
     Index,
-    JsonlFiles,
     Questions,
+    Segments,
 )
 from ratchet.rounds.records import SPLIT, StageId, StageKey, kept_any, last_promoted, last_round
 
@@ -178,7 +179,7 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     index: dict[str, Artefact] = {"index": Index(config.index)}
     questions: dict[str, Artefact] = {"questions": Questions((config.questions.train,), config.seed)}
     sampled_by: dict[str, Artefact] = {"adapter": Adapter(adapter)} if adapter else {}
-    trajectories: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories)}
+    trajectories: dict[str, Artefact] = {"trajectories": Segments(folder.trajectories)}
     sample = (*experiment.command("sample", number=number), *(("--adapter", str(adapter)) if adapter else ()))
     score = experiment.command("score", number=number)
     rules = load_rules(config.sampling.explore.rules) if config.sampling.explore.samples else ()
@@ -186,7 +187,7 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     agents, judge = models_of([config.system]), judge_of(config, config.rewards.weights)
     scored: dict[str, Artefact] = {**questions, **trajectories, "config": _settings(experiment, "rewards")}
     scored |= _outside_code(experiment, scores=config.rewards.weights)
-    selected: dict[str, Artefact] = {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)}
+    selected: dict[str, Artefact] = {"scores": Segments(folder.scores), "selection": File(folder.selection)}
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     stages = [
         experiment.stage(number, "sample", sample, asked, trajectories, agents | config.sampling.teacher.models),
@@ -208,7 +209,7 @@ def training_stage(experiment: ExperimentRun, number: int, origin: int | None) -
     for name, member in load_members(config).items():
         own = RoundFolder(member.folder / folder.path.name) if name else folder
         reads |= {f"{name} selection".strip(): File(own.selection)}
-        reads |= {f"{name} trajectories".strip(): JsonlFiles(own.trajectories)}
+        reads |= {f"{name} trajectories".strip(): Segments(own.trajectories)}
     writes: dict[str, Artefact] = {"rows": File(folder.rows)}
     if config.training.choose_by == "reward":
         writes["candidates"] = Candidates(folder)
@@ -224,7 +225,7 @@ def control_stages(experiment: ExperimentRun, number: int, origin: int | None) -
     command, started_from = _training_command(experiment, number, origin)
     reads: dict[str, Artefact] = {
         "selection": File(folder.selection),
-        "trajectories": JsonlFiles(folder.trajectories),
+        "trajectories": Segments(folder.trajectories),
         **started_from,
     }
     ids: dict[TrainedControl, StageId] = {"random": "train.random", "gold": "train.gold"}
@@ -318,7 +319,7 @@ def report_stage(experiment: ExperimentRun, number: int) -> Stage:
     """The report over every round so far."""
     records = ("selection.json", "promotion.json", "adapter/training.json", "evaluation/results*.json")
     reads: dict[str, Artefact] = {
-        "records": JsonlFiles(experiment.run.path, tuple(f"round-*/{name}" for name in records)),
+        "records": Files(experiment.run.path, tuple(f"round-*/{name}" for name in records)),
         "config": _settings(experiment, "rewards", "evaluation", "rounds"),
     }
     command = experiment.command("report", number=number)

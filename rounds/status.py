@@ -15,7 +15,7 @@ from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
 from ratchet.core.tables import new_table, print_table, wide_console
-from ratchet.rounds.artefacts import Arms, Digests, File, JsonlFiles
+from ratchet.rounds.artefacts import Arms, Digests, File, Segments
 from ratchet.rounds.ledger import SENTENCES, latest_entries, reason_to_run
 from ratchet.rounds.records import SPLIT, Entry, last_promoted, read_promotions, why_it_ended
 from ratchet.rounds.stages import ExperimentRun, Stage, stages_of
@@ -70,7 +70,7 @@ def stage_states(experiment: ExperimentRun, digests: Digests) -> list[StageState
         elif due is not None and entry is not None and stage.writes:
             state, note = "to do again", due.reason
             trajectories = stage.writes.get("trajectories")
-            if isinstance(trajectories, JsonlFiles):
+            if isinstance(trajectories, Segments):
                 missing, planned = TrajectoryStore(trajectories.folder).missing()
                 note += f"; {planned - missing} of {planned} trajectories" if missing else ""
         else:
@@ -101,7 +101,7 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
     """The progress of a stage that was not finished; empty where it has not started."""
     if isinstance(rows := stage.writes.get("rows"), File):
         return training_progress(RoundFolder(rows.path.parent))
-    lines = next((written for written in stage.writes.values() if isinstance(written, JsonlFiles | Arms)), None)
+    lines = next((written for written in stage.writes.values() if isinstance(written, Segments | Arms)), None)
     results = [file for name, file in stage.writes.items() if name.startswith("evaluation") and isinstance(file, File)]
     if lines is None and results:
         splits = [SPLIT] if stage.id == "promote" else experiment.config.evaluation.question_sets
@@ -111,9 +111,9 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
         return ""
     if isinstance(lines, Arms):
         return _of_all(done, sum(store.progress()[1] for store in lines.stores().values()), "trajectories")
-    if stage.id == "sample" and isinstance(lines, JsonlFiles):
+    if stage.id == "sample" and isinstance(lines, Segments):
         return _of_all(*TrajectoryStore(lines.folder).progress(), "trajectories")
-    if not isinstance(lines, JsonlFiles):
+    if not isinstance(lines, Segments):
         return f"{done} trajectories so far"
     sampled = TrajectoryStore(lines.folder.with_name("trajectories")).progress()[1]
     rewards = load_members(experiment.config)[stage.member].rewards.weights

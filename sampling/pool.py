@@ -218,7 +218,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
 
 
 def _sizes(store: TrajectoryStore) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in store.segments}
+    return {str(file.path): file.size for file in store.segments}
 
 
 def plan_jobs(

@@ -2,6 +2,7 @@
 
     manifest.json     system, setting, models, index, seed and questions, and the keys that were planned, in order
     <part>.jsonl      trajectories; each file has one writer at a time
+    references.json   of a fork: the segments of another run whose trajectories are read as well
 
 The manifest alone says which trajectories count. A folder may hold others (an earlier adapter's, those of an index that
 was changed), and some of them twice, since a cluster starts some jobs twice and what failed is tried again.
@@ -21,7 +22,17 @@ from pathlib import Path
 
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
-from ratchet.core.files import Line, Segment, as_line, count_lines, read_lines, read_record, read_segments, write_record
+from ratchet.core.files import (
+    Line,
+    Segment,
+    SegmentFile,
+    as_line,
+    count_lines,
+    read_record,
+    read_segments,
+    segment_files,
+    write_record,
+)
 from ratchet.core.plugins import short_name
 from ratchet.core.records import Record, Status, Trajectory
 
@@ -106,8 +117,8 @@ class TrajectoryStore:
     folder: Path
 
     @property
-    def segments(self) -> list[Path]:
-        return sorted(self.folder.glob("*.jsonl"))
+    def segments(self) -> list[SegmentFile]:
+        return segment_files(self.folder)
 
     @property
     def manifest_path(self) -> Path:
@@ -168,7 +179,7 @@ class TrajectoryStore:
     def _find(self, keys: Collection[str] | None) -> Iterator[tuple[Line, bytes, Trajectory]]:
         wanted = set(self.keys() if keys is None else keys)
         failed: dict[str, tuple[Line, bytes, Trajectory]] = {}
-        for line, data in (pair for path in self.segments for pair in read_lines(path)):
+        for line, data in (pair for file in self.segments for pair in file.lines()):
             if not wanted:
                 return
             trajectory = line.parse(data, Trajectory)

@@ -34,7 +34,7 @@ from ratchet.core.config import Config, TrainingConfig, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic
 from ratchet.core.records import Conversation, Record, Selection, Trajectory, content_key
-from ratchet.core.runfolder import RoundFolder, file_digest
+from ratchet.core.runfolder import RoundFolder, segment_digest
 from ratchet.rewards.summary import single_answer
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.lessons import (
@@ -131,7 +131,7 @@ class KeptRound:
         """The digest of what is stored and kept: a trajectory may have been sampled again under its key."""
         by_role = [(choice.kept, choice.learners) for choice in self.selection.roles]
         kept = (self.selection.kept, *([by_role] if by_role else []))
-        return content_key([file_digest(path) for path in self.store.segments], *kept)
+        return content_key([segment_digest(file) for file in self.store.segments], *kept)
 
     @property
     def questions(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from ratchet.commands.main import run_command
-from ratchet.core.files import count_lines
+from ratchet.core.files import count_lines, segment_files
 from ratchet.core.runfolder import RunFolder
 from ratchet.rewards.store import current_settings
 from ratchet.sampling.store import TrajectoryStore
@@ -169,7 +169,7 @@ class Laboratory:
         one = RunFolder(config.parent / "run").round(1)
         found = list(TrajectoryStore(one.trajectories).read())
         assert len({trajectory.key for trajectory in found}) == 4, "trajectories are lost"
-        assert len(current_settings(one.scores)) == 1 and count_lines(one.scores.glob("*.jsonl")) >= 4
+        assert len(current_settings(one.scores)) == 1 and count_lines(segment_files(one.scores)) >= 4
         return ""
 
 

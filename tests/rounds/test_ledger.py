@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.core.files import count_lines
 from ratchet.core.runfolder import RunFolder
-from ratchet.rounds.artefacts import Digests, File, FixedDigest, JsonlFiles
+from ratchet.rounds.artefacts import Digests, File, FixedDigest, Segments
 from ratchet.rounds.facts import collect_facts, record_stage
 from ratchet.rounds.ledger import digests_of, earlier_test_rounds, latest_entries, read_ledger, reason_to_run
 from ratchet.rounds.records import StageId
@@ -35,7 +35,7 @@ def stage(run: RunFolder, config: str = "c") -> Stage:
         "sample",
         ("true",),
         {"questions": File(run.path / "questions.txt"), "config": FixedDigest(config)},
-        {"trajectories": JsonlFiles(run.round(1).trajectories)},
+        {"trajectories": Segments(run.round(1).trajectories)},
     )
 
 
@@ -126,10 +126,10 @@ def test_a_torn_last_line_is_a_stage_that_is_not_done(run: RunFolder) -> None:
 
 
 def test_lines_do_not_depend_on_where_the_run_lies(run: RunFolder, tmp_path: Path) -> None:
-    before = JsonlFiles(run.round(1).trajectories).digest(Digests(run))
+    before = Segments(run.round(1).trajectories).digest(Digests(run))
     moved = RunFolder(run.path.rename(tmp_path / "elsewhere"))
-    assert JsonlFiles(moved.round(1).trajectories).digest(Digests(moved)) == before is not None
-    assert count_lines(JsonlFiles(moved.round(1).trajectories).files()) == 2
+    assert Segments(moved.round(1).trajectories).digest(Digests(moved)) == before is not None
+    assert count_lines(Segments(moved.round(1).trajectories).files()) == 2
 
 
 @pytest.mark.parametrize("content", [b"7", b"[]", b'{"a": 5}', b'{"a": [1]}', b"{", b"\xff", b"[" * 5000], ids=repr)

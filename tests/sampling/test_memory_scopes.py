@@ -105,7 +105,7 @@ def test_an_arm_that_is_changed_begins_with_an_empty_memory(
 def test_an_arm_that_is_resumed_goes_on_with_its_own_memory(config_path: Path) -> None:
     assert evaluated(config_path) == FRESH
     [segment] = read_arms(RunFolder(config_path.parent / "run").round(1), "dev")["base"].segments
-    segment.write_text(segment.read_text().splitlines(keepends=True)[0])
+    segment.path.write_text(segment.path.read_text().splitlines(keepends=True)[0])
     assert evaluated(config_path) == FRESH[1:]
 
 
@@ -162,10 +162,10 @@ def test_a_sequence_begins_with_an_empty_memory_or_not_at_all(
     path = in_sequence(config_path)
     assert evaluated(path) == FRESH
     store = read_arms(RunFolder(path.parent / "run").round(1), "dev")["base"]
-    lines = store.segments[0].read_text().splitlines(keepends=True)
-    store.segments[0].write_text(lines[0])
+    lines = store.segments[0].path.read_text().splitlines(keepends=True)
+    store.segments[0].path.write_text(lines[0])
     assert evaluated(path) == FRESH[1:], "interrupted between evidence and trajectory, it resumes"
-    store.segments[0].unlink()
+    store.segments[0].path.unlink()
     with pytest.raises(UserError, match="already holds evidence of this experiment"):
         evaluated(path)
     with pytest.raises(UserError, match="sample without --part"):

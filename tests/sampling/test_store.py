@@ -12,7 +12,7 @@ import pytest
 from ratchet.commands.sample import sample_round
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
-from ratchet.core.files import count_lines
+from ratchet.core.files import count_lines, segment_files
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.ledger import latest_entries
@@ -102,10 +102,10 @@ def test_the_work_of_an_interrupted_command_counts(tmp_path: Path) -> None:
     folder = RunFolder(load_config(path).folder).round(1)
     command = [sys.executable, "-m", "ratchet", "sample", "--config", str(path), "--set", "sampling.samples=50"]
     with subprocess.Popen(command, cwd=ROOT, env=preloaded(), stderr=subprocess.DEVNULL) as process:
-        wait_for(lambda: count_lines(folder.trajectories.glob("*.jsonl")) > 4)
+        wait_for(lambda: count_lines(segment_files(folder.trajectories)) > 4)
         os.kill(running(process), signal.SIGINT)
     work = work_on(folder.trajectories)
-    assert work and 4 < work.trajectories == count_lines(folder.trajectories.glob("*.jsonl")) < 400
+    assert work and 4 < work.trajectories == count_lines(segment_files(folder.trajectories)) < 400
 
 
 def test_the_rate_counts_what_did_not_fail_over_the_time_of_sampling(tmp_path: Path) -> None:

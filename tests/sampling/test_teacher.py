@@ -195,8 +195,8 @@ def test_the_first_samples_are_taught_under_other_keys_and_sampled_once(
     assert "the teacher big plays" in next(event.text for event in first.events if event.kind == "note")
     rows, _ = build_rows(list(made.values()), list(made), 10_000)
     assert check_rows(rows, made)
-    size = store.segments[0].stat().st_size
-    assert sample_round(taught).work.trajectories == 0 and store.segments[0].stat().st_size == size
+    size = store.segments[0].size
+    assert sample_round(taught).work.trajectories == 0 and store.segments[0].size == size
     command_of("score")([*options, "--set", f"run={taught.run}"])
     said = capsys.readouterr().out
     assert "taught by big" in said and "6 sampled" in said
