@@ -36,6 +36,9 @@ def shown_measures(results: Results, *groups: str) -> list[str]:
             return False
         if name in ("recalled", "failed_lookups"):  # few systems have a memory, and few runs an outage
             return bool(estimate.mean)
+        if name == "tool_calls":  # without other tools they are the searches
+            searches = arm.measures.get("searches")
+            return searches is None or estimate.mean != searches.mean
         if (form_of(name) or name == "returned") and name != results.primary:  # only where endings make a difference
             strict = arm.measures.get("answered" if name == "returned" else strict_form(name))
             return strict is not None and estimate.mean != strict.mean

@@ -13,7 +13,7 @@ from ratchet.core.config import SelectConfig
 from ratchet.core.records import Cause, Score, Selection
 from ratchet.rewards.judge import cut_off
 from ratchet.rewards.reward import Ended, load_reward
-from ratchet.rewards.selection import cause_text
+from ratchet.rewards.selection import TIE, cause_text
 
 
 def mean_reward(selection: Selection) -> float | None:
@@ -24,6 +24,16 @@ def mean_reward(selection: Selection) -> float | None:
 def best_reward(selection: Selection) -> float | None:
     """Mean over questions of the best reward, which best-of-n reaches."""
     return _mean(max(values) for values in _known(selection) if values)
+
+
+def solved_questions(selection: Selection) -> int:
+    """The questions that keep a trajectory with a reward of at least `rewards.select.success`."""
+    kept = ([choice.rewards[key] or 0.0 for key in choice.kept] for choice in selection.questions)
+    return sum(any(reward >= _success(selection) - TIE for reward in rewards) for rewards in kept)
+
+
+def _success(selection: Selection) -> float:
+    return float(selection.rule.get("success", SelectConfig().success))
 
 
 def _known(selection: Selection) -> list[list[float]]:
@@ -85,7 +95,8 @@ def selection_lines(selection: Selection) -> list[str]:
     return [
         f"mean reward {rows['mean reward']}, best of n {rows['best of n']}, kept {rows['mean reward of the kept']} "
         f"({_weights_text(selection)})",
-        f"questions kept {rows['questions kept']}" + (f", dropped {dropped}" if dropped else ""),
+        f"questions kept {rows['questions kept']}, {rows['questions solved']}"
+        + (f", dropped {dropped}" if dropped else ""),
         *role_lines(selection),
         "; ".join(origin_lines(selection)),
     ]
@@ -104,6 +115,7 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
         ("best of n", _number(best_reward(selection))),
         ("mean reward of the kept", _number(kept_reward)),
         ("questions kept", f"{per_question.total()} of {len(choices)}" + (f" ({spread})" if spread else "")),
+        ("questions solved", f"{solved_questions(selection)} with a reward of at least {_success(selection):g}"),
         ("trajectories kept", f"{len(kept)} of {len(rewards)}"),
         ("questions dropped", dropped or "0"),
     ]

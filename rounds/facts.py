@@ -13,7 +13,7 @@ from ratchet.core.installed import code_version
 from ratchet.core.records import Selection
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
-from ratchet.rewards.summary import mean_reward
+from ratchet.rewards.summary import mean_reward, solved_questions
 from ratchet.rounds.artefacts import Adapter, Arms, Artefact, Digests, File, Segments
 from ratchet.rounds.ledger import digests_of
 from ratchet.rounds.records import AdapterChoice, Entry, Promotion
@@ -89,6 +89,7 @@ def _selection_facts(path: Path) -> dict[str, Any]:
         "kept": sum(len(choice.kept) for choice in selection.questions),
         "kept_of_curriculum": sum(len(choice.kept) for choice in selection.curriculum),
         "kept_questions": sum(bool(choice.kept) for choice in selection.questions),
+        "solved_questions": solved_questions(selection),
         "questions": len(selection.questions),
     }
 

@@ -87,7 +87,7 @@ def test_scores_are_made_and_the_best_selected(experiment: Experiment) -> None:
         "dropped: best reward is not above 0.0 (best 0.000 of 2)",
     ]
     assert selection.weights == {"f1": 1.0}
-    assert "questions kept 1 of 2 (1 keep 1), dropped 1: best reward is not above 0.0" in said
+    assert "questions kept 1 of 2 (1 keep 1), 1 with a reward of at least 0.5, dropped 1: best reward is" in said
     assert "free: 4 sampled, 2 above 0, 1 kept" in said
     before = experiment.round.selection.read_bytes()
     assert experiment()[0] == 0
