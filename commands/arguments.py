@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 L = TypeVar("L")
@@ -30,6 +31,14 @@ def positive_number(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
     return number
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """Read numbers from 0 up of an argument such as 1,2,3, none of them twice."""
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in numbers) or len(set(map(int, numbers))) < len(numbers):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected different numbers, such as 1,2,3")
+    return tuple(map(int, numbers))
 
 
 def part_of_work(text: str) -> tuple[int, int]:
@@ -105,6 +114,22 @@ CARD = (
     Argument("--gpus", type=positive_integer, default=1, metavar="N", help="the number of these GPUs (default: 1)"),
 )
 """For commands that plan for GPUs which this machine need not have, with `devices.card_asked`."""
+ARMS = (
+    Argument(
+        "--arms",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="a YAML file: by the name of an arm, the list of KEY=VALUE that it sets; all are compared with the first",
+    ),
+    Argument("--seeds", metavar="N,N", type=whole_numbers, required=True, help="the seeds of every arm: 1,2,3"),
+)
+ABLATION_PHASE = Argument(
+    "--phase",
+    choices=["all", "sample", "table"],
+    default="all",
+    help="sample: what several arms read, and nothing else; table: of the runs that are finished",
+)
 PORTS = {"index serve": 8088, "mcp": 8089, "serve": 8090, "report": 8091}
 """By server, the port that it listens at by default: each has its own, so that all of them run on one machine."""
 

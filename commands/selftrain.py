@@ -100,30 +100,7 @@ def loop(experiment: ExperimentRun, until: int | None = None) -> None:
             return
         evaluated = stage.round if stage.id in ("evaluate", "test") else evaluated
         spent = duration(time.monotonic() - began)
-        title = f"{number}/{total} {stage_name(experiment, stage)}"
-        digests = Digests(experiment.run)
-        known = latest_entries(experiment.run)
-        due = reason_to_run(stage, known, digests)
-        digests.save()
-        if due is None:
-            print(f"== {title}: done before", flush=True)
-            continue
-        again = f": again, {due.reason}" if due.again else ""
-        print(f"\n== {title}{again} ({spent} so far)", flush=True)
-        with record_when_done(experiment.run, [stage], digests) as [inputs]:
-            if tested := earlier_test_rounds(stage, inputs, known):
-                rounds = ", ".join(map(str, tested))
-                print(
-                    f"warning: these test questions were asked before, with the adapter of round {rounds}; "
-                    "a second test on them is optimistically biased: report the first number, or take fresh questions",
-                    flush=True,
-                )
-            status = run_stage(stage.command)
-            if status != 0:
-                raise UserError(
-                    f"the stage '{title}' ended with status {status}; what it finished is kept. After fixing what it "
-                    "says above, run the same command again."
-                )
+        run_if_due(experiment, stage, f"{number}/{total} {stage_name(experiment, stage)}", spent)
     if ended := why_it_ended(experiment.config):
         print(f"\n{ended}")
     if not experiment.config.members:  # their last stage prints a table of all
@@ -132,6 +109,33 @@ def loop(experiment: ExperimentRun, until: int | None = None) -> None:
         print()
         print_summary([results for results in suite if results is not None])
     print(f"done in {duration(time.monotonic() - began)}; the report is {experiment.run.report}")
+
+
+def run_if_due(experiment: ExperimentRun, stage: Stage, title: str, spent: str) -> None:
+    """Run a stage and record it, unless it is done. Raises UserError where it fails."""
+    digests = Digests(experiment.run)
+    known = latest_entries(experiment.run)
+    due = reason_to_run(stage, known, digests)
+    digests.save()
+    if due is None:
+        print(f"== {title}: done before", flush=True)
+        return
+    again = f": again, {due.reason}" if due.again else ""
+    print(f"\n== {title}{again} ({spent} so far)", flush=True)
+    with record_when_done(experiment.run, [stage], digests) as [inputs]:
+        if tested := earlier_test_rounds(stage, inputs, known):
+            rounds = ", ".join(map(str, tested))
+            print(
+                f"warning: these test questions were asked before, with the adapter of round {rounds}; "
+                "a second test on them is optimistically biased: report the first number, or take fresh questions",
+                flush=True,
+            )
+        status = run_stage(stage.command)
+        if status != 0:
+            raise UserError(
+                f"the stage '{title}' ended with status {status}; what it finished is kept. After fixing what it "
+                "says above, run the same command again."
+            )
 
 
 def print_commands(experiment: ExperimentRun) -> None:

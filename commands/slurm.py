@@ -25,7 +25,7 @@ from ratchet.slurm.plan import Job, JobRequest, plan, unused_resources
 from ratchet.slurm.site import load_site
 from ratchet.slurm.submit import Submission, script_of, submit
 
-TRAINING = ("train", "round", "selftrain")
+TRAINING = ("train", "round", "selftrain", "ablate")
 
 
 def submit_job(config: Config, options: argparse.Namespace) -> None:
@@ -42,7 +42,8 @@ def submit_job(config: Config, options: argparse.Namespace) -> None:
     for warning in _check_config(config, options.questions) + (_check_training(config) if job in TRAINING else []):
         print(warning, file=sys.stderr)
     experiment, is_elsewhere = ExperimentRun(config, config_words(options)), options.questions is not None
-    request = JobRequest(experiment, site, options.round, options.tasks, is_elsewhere)
+    ablation = (options.arms, options.seeds) if job == "ablate" else None
+    request = JobRequest(experiment, site, options.round, options.tasks, is_elsewhere, ablation)
     jobs = plan(job, request)
     for warning in dict.fromkeys(unused_resources(job, request, jobs)):
         print(f"warning: {warning}", file=sys.stderr)

@@ -14,11 +14,13 @@ from typing import Literal
 import ratchet.retrieval.serving as index_server
 from ratchet import serve
 from ratchet.commands.arguments import (
+    ABLATION_PHASE,
     ACCELERATE,
     ADAPTER,
     AGAIN,
     ALL_MEASURES,
     ANYWAY,
+    ARMS,
     BEST_ROUND,
     CARD,
     PHASE,
@@ -66,6 +68,7 @@ SLURM_JOBS = {
     "evaluate": "the adapter against the base model",
     "round": "all of a round in one job: servers run only while a stage needs them, so one GPU is enough",
     "selftrain": "every round, in one job",
+    "ablate": "what arms share is sampled as an array, and their runs are another; the table",
     "sweep": "a sweep's cells as an array, a served judge's scores as another; the tables, and the test of the choice",
 }
 
@@ -337,6 +340,17 @@ COMMANDS = {
         (PHASE, AGAIN, ALL_MEASURES),
         more=SWEEP_IN_TWO_PHASES,
     ),
+    "ablate": Command(
+        "run arms of a config with several seeds, and compare them in one table",
+        "ablate:ablate",
+        (
+            *ARMS,
+            Argument("--part", type=part_of_work, metavar="K/N", help="every N-th run from K on, and no table"),
+            ABLATION_PHASE,
+            ACCELERATE,
+        ),
+        more="Each arm with each seed is a run. Of those of one seed that sample alike, all but one are forks.",
+    ),
     "report": Command(
         "write a round's page: numbers, plots, selection and trajectories; or follow a run",
         "report:report",
@@ -406,8 +420,7 @@ COMMANDS = {
             Argument("new", metavar="NEW", type=Path, help="the new run folder"),
             Argument("--from", dest="source", metavar="RUN", type=Path, required=True, help="the run folder to fork"),
         ),
-        more="Scores and evaluated arms of RUN count where they fit the settings. Without --config, the settings are "
-        "those of RUN. Where the paths in the config's file are relative to that file, name it.",
+        more="Without --config, the settings are those of RUN. Where paths are relative to the config's file, name it.",
         config="optional",
     ),
     "status": Command(
@@ -554,11 +567,12 @@ COMMANDS = {
                     type=Path,
                     help="the site file, such as slurm/site.example.yaml (default: the file that RATCHET_SITE names)",
                 ),
+                *(ARMS if job == "ablate" else ()),
                 Argument("--round", type=positive_integer, metavar="N", help="the round's number (default 1)"),
                 Argument(
                     "--tasks",
                     type=positive_integer,
-                    help="index, sample, sweep: the number of jobs that share the work, as an array",
+                    help="index, sample, ablate, sweep: the number of jobs that share the work, as an array",
                 ),
                 Flag(
                     "--dry-run",

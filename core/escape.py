@@ -65,6 +65,16 @@ def file_name(text: str) -> str:
     return name.encode()[:MAX_FILE_NAME].decode(errors="ignore")
 
 
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"}
+"""Characters that LaTeX writes by a command; others of its own get a backslash."""
+
+
+def latex_text(text: str) -> str:
+    """Text of LaTeX in one line, with a minus sign before numbers."""
+    escaped = re.sub(r"[\\~^<>&%$#_{}]", lambda found: LATEX.get(found[0], f"\\{found[0]}"), plain_line(text))
+    return re.sub(r"(?<!\S)(\[?)-(?=\d)", r"\1$-$", escaped)
+
+
 MEANT = re.compile(
     r"[\\`*\[<|&#~$]|(?<![^\W_])_|_(?![^\W_])"  # anywhere; an underscore inside a word means nothing
     r"|^>|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)](?=\s|$)"  # at the start: a quotation, a list, a rule, a heading

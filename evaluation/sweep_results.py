@@ -26,7 +26,7 @@ from ratchet.evaluation.formats import format_difference, format_mean, format_p,
 from ratchet.evaluation.headline import baseline_sentence
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.measures import measure_of
-from ratchet.evaluation.measures.statistics import RESAMPLES, holm
+from ratchet.evaluation.measures.statistics import RESAMPLES, holm_by
 from ratchet.evaluation.results import Arm, BaselineComparison
 from ratchet.evaluation.sweep import Cell, Checkpoint, Sweep, SweepQuestionSet
 from ratchet.evaluation.tables.suite import mean_cost
@@ -220,8 +220,7 @@ def _compared(sweep: Sweep, record: TestRecord, cells: Sequence[Cell], arms: Map
         if base in arms and base != cell.name:
             pair = (arms[base], arms[cell.name], cell.asked.measure)
             differences[cell.name] = measure_difference(*pair, sweep.config.seed)
-    tests = {name: difference.p for name, difference in differences.items() if difference.p is not None}
-    corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
+    corrected = holm_by(differences)
     results = []
     for cell in finished:
         looks = evaluations_of(record, cell.asked, cell.system) if cell.asked.stage == "test" else []

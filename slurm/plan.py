@@ -19,12 +19,12 @@ from ratchet.inference.adapters import is_adapter
 from ratchet.inference.engines import needs_server
 from ratchet.retrieval.layout import MANIFEST
 from ratchet.rewards.reward import judge_of
+from ratchet.rounds.ablation import ablation_folder, plan_runs, read_arms_file, samplers
 from ratchet.rounds.records import kept_any, last_promoted, read_promotion
 from ratchet.rounds.stages import (
     CPU_DDP,
     DDP,
     LAUNCH,
-    RATCHET,
     TRAIN,
     ExperimentRun,
     Stage,
@@ -33,6 +33,7 @@ from ratchet.rounds.stages import (
     stages_before_training,
     training_stage,
 )
+from ratchet.sampling.store import TrajectoryStore
 from ratchet.slurm.site import Site, resources_of
 from ratchet.training.schedule import accumulation_steps
 
@@ -74,6 +75,8 @@ class JobRequest:
     """The number of tasks of an array; None: the site file's."""
     is_elsewhere: bool = False
     """True where the inputs of the jobs need not be on this machine."""
+    ablation: tuple[Path, tuple[int, ...]] | None = None
+    """The file with the arms of an ablation, and its seeds."""
 
     @property
     def round(self) -> int:
@@ -97,6 +100,8 @@ def plan(job: str, request: JobRequest) -> list[Job]:
         return [_selftrain_job(job, request)]
     if job == "sweep":
         return _sweep_jobs(request)
+    if job == "ablate":
+        return _ablation_jobs(request)
     if job == "index":
         return _index_jobs(request)
     if not request.is_elsewhere:
@@ -147,17 +152,40 @@ def _stage_job(request: JobRequest, stage: Stage) -> Job:
 
 def _selftrain_job(job: str, request: JobRequest) -> Job:
     """Return the job of `ratchet selftrain`, which runs servers only while a stage needs them, so one GPU is enough."""
-    config, accelerate = request.config, request.site.accelerate
+    until = ("--until", str(request.round)) if job == "round" else ()
+    command = (*request.experiment.command("selftrain"), *until, *_accelerate(request))
+    return Job(job, job, command, *_gpus_of_run(request))
+
+
+def _accelerate(request: JobRequest) -> tuple[str, ...]:
+    return ("--accelerate", request.site.accelerate) if request.site.accelerate else ()
+
+
+def _gpus_of_run(request: JobRequest) -> tuple[int, int]:
+    """The most GPUs that one stage of a run needs, and those that its models can use."""
     models: set[str] = set()
-    for member in load_members(config).values():
+    for member in load_members(request.config).values():
         models |= models_of([member.system, *member.evaluation.baselines.values()])
         models |= judge_of(member, [*member.rewards.weights, *member.evaluation.scores])
         models |= member.sampling.teacher.models
-    command = [*RATCHET, "selftrain", *request.experiment.arguments]
-    command += ["--until", str(request.round)] if job == "round" else []
-    command += ["--accelerate", accelerate] if accelerate else []
     gpus = gpus_of(request.experiment, models)
-    return Job(job, job, tuple(command), max(*gpus, training_gpus(request, alone=False)), sum(gpus))
+    return max(*gpus, training_gpus(request, alone=False)), sum(gpus)
+
+
+def _ablation_jobs(request: JobRequest) -> list[Job]:
+    """What arms share as an array, the runs as another, and the table."""
+    assert request.ablation is not None, "the command line asks for it"
+    file, seeds = request.ablation
+    runs = plan_runs(request.experiment, ablation_folder(request.config, file), read_arms_file(file), seeds)
+    command = request.experiment.command("ablate", "--arms", str(file), "--seeds", ",".join(map(str, seeds)))
+    gpus, jobs = _gpus_of_run(request), list[Job]()
+    if shared := len(samplers(runs)):
+        shares = (*command, "--phase", "sample", "--part", f"{TASK}/{shared}")
+        jobs.append(Job("ablate-sample", "sample", shares, *gpus, shared))
+    tasks = min(request.num_tasks or len(runs), len(runs))
+    part = (*command, "--part", f"{TASK}/{tasks}", *_accelerate(request))
+    jobs.append(Job("ablate", "selftrain", part, *gpus, tasks, jobs[-1].name if jobs else ""))
+    return [*jobs, Job("table", "merge", (*command, "--phase", "table"), after="ablate", condition="afterany")]
 
 
 def _sweep_jobs(request: JobRequest) -> list[Job]:
@@ -271,7 +299,7 @@ def _check_inputs(job: str, request: JobRequest) -> None:
     has_index = is_missing(index) or all((Path(part.path) / MANIFEST).exists() for part in index.built.values())
     if job == "sample" and not has_index:
         raise UserError(f"{index.path}: the index is not built; `{shell.format('index')}` builds it")
-    if job == "rewards" and not any(folder.trajectories.glob("*.jsonl")):
+    if job == "rewards" and not TrajectoryStore(folder.trajectories).segments:
         raise UserError(f"{folder.trajectories}: no trajectories; `{shell.format('sample')}` samples them")
     if job == "train" and not request.config.members:
         if not folder.selection.exists():

@@ -218,6 +218,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def holm_by(differences: Mapping[K, Difference]) -> dict[K, float]:
+    """Holm's p values of all differences that have one, as the tests of one table."""
+    known = {key: difference.p for key, difference in differences.items() if difference.p is not None}
+    return dict(zip(known, holm(list(known.values())), strict=True))
+
+
 def _finite(values: Sequence[float]) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not len(array):

@@ -28,7 +28,7 @@ from ratchet.evaluation.formats import (
 )
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import form_of, measure_of, of_outside_reward, strict_form
-from ratchet.evaluation.measures.statistics import holm, paired, stratified_interval
+from ratchet.evaluation.measures.statistics import holm_by, paired, stratified_interval
 from ratchet.evaluation.measures.verdicts import MACRO_F1, average_macro_f1
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
 from ratchet.questions.leakage import SplitLeakage
@@ -64,24 +64,21 @@ question; p: paired sign-flip test, not corrected for the number of rows"""
 
 def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
     """Print a table for each question set, then one over all of them where there are several."""
-    tests = [(results, arm.name, p) for results in suite for arm in results.arms if (p := _p(results, arm)) is not None]
-    others = [test for test in tests if test[1] != TRAINED]
-    adjusted = list(zip(others, holm([p for *_, p in others]), strict=True))
-    for results in suite:
-        of_set = {name: p for tested, name, p in tests if name == TRAINED and tested is results}
-        of_set |= {name: p for (tested, name, _), p in adjusted if tested is results}
-        print_table(_method_table(results, of_set), out)
+    tests = {
+        (number, arm.name): difference
+        for number, results in enumerate(suite)
+        for arm in results.arms
+        if (difference := results.difference(arm.name)) is not None and arm.name != BASE_AGAIN
+    }
+    trained = {at: difference.p for at, difference in tests.items() if at[1] == TRAINED and difference.p is not None}
+    adjusted = trained | holm_by({at: difference for at, difference in tests.items() if at[1] != TRAINED})
+    for number, results in enumerate(suite):
+        print_table(_method_table(results, {name: p for (at, name), p in adjusted.items() if at == number}), out)
     for primary in dict.fromkeys(results.primary for results in suite):
         alike = [results for results in suite if results.primary == primary]
         if len(alike) > 1:
             every = "All question sets" if len(alike) == len(suite) else f"All question sets with {_short(primary)}"
             print_table(average_table(alike, every), out)
-
-
-def _p(results: Results, arm: Arm) -> float | None:
-    """The p value of an arm's difference from base; None for base itself and for base again."""
-    difference = results.difference(arm.name)
-    return difference.p if difference is not None and arm.name != BASE_AGAIN else None
 
 
 def _unit(results: Results) -> str:
@@ -155,12 +152,13 @@ def _quality(results: Results) -> list[str]:
 
 
 def _costs(suite: Sequence[Results]) -> dict[str, str]:
-    """By measure, its heading: tool calls include searches; recalls only where a system has a memory, and failed calls
-    where there are some; the length of answers beside nugget correctness, which longer answers raise."""
-    left_out = {"searches"} if _labelled(suite[0]) else {"tool_calls"}
+    """By measure, its heading: for labels tool calls, which include searches, where they are others; recalls only where
+    a system has a memory, and failed calls where there are some; the length of answers beside nugget correctness, which
+    longer answers raise."""
+    shown = {name for results in suite for name in shown_measures(results, "cost")}
+    left_out = {"searches"} if _labelled(suite[0]) and "tool_calls" in shown else {"tool_calls"}
     if strict_form(suite[0].primary) != "correctness":
         left_out.add("answer_words")
-    shown = {name for results in suite for name in shown_measures(results, "cost")}
     left_out |= {"recalled", "failed_lookups"} - shown
     return {name: heading for name, heading in COSTS.items() if name not in left_out}
 

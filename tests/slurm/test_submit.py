@@ -137,6 +137,19 @@ def test_a_sweep_whose_judge_has_a_server_samples_first_and_scores_task_by_task(
     assert phases == {"sweep-sample": "sample", "sweep": "score", "merge": "", "test-sample": "sample", "test": "score"}
 
 
+def test_an_ablation_samples_what_its_arms_share_before_they_run(slurm: Slurm, experiment: Path) -> None:
+    arms = slurm.folder / "arms.yaml"
+    arms.write_text("best:\ntwo: [rewards.select.ties=2]\ncool: [sampling.temperature=0.2]\n")
+    asked: list[str | Path] = ["--config", experiment, "--arms", arms, "--seeds", "1,2"]
+    calls = submitted(slurm, "ablate", *asked)
+    assert list(calls) == ["ablate-sample", "ablate", "table"]
+    assert [options_of(call).get("--array", "") for call in calls.values()] == ["0-3", "0-5", ""]
+    assert [options_of(call).get("--dependency", "") for call in calls.values()] == ["", "afterok:100", "afterany:101"]
+    commands = [" ".join(command_of(call)) for call in calls.values()]
+    assert commands[0].endswith("--phase sample --part @TASK@/4") and commands[1].endswith("--part @TASK@/6")
+    assert commands[2].endswith("--phase table") and all(f"--arms {arms} --seeds 1,2" in one for one in commands)
+
+
 def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: Slurm, experiment: Path) -> None:
     """Blanks, quotes and what a shell would take for its own, in paths, overrides, set-up and options."""
     site = slurm.site(

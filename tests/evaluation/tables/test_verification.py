@@ -9,7 +9,8 @@ import pytest
 
 from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
-from ratchet.core.records import Label, Passage, Question, Recall, ToolCall, Trajectory, Turn
+from ratchet.core.records import Label, Passage, Question, Recall, Search, ToolCall, Trajectory, Turn
+from ratchet.evaluation.formats import shown_measures
 from ratchet.evaluation.results import Results
 from ratchet.evaluation.tables.suite import average_table, print_suite
 from ratchet.evaluation.tables.verification import (
@@ -82,6 +83,11 @@ def test_tool_calls_are_shown_and_memory_where_there_is_one() -> None:
     assert (arm.measures["tool_calls"].mean, arm.measures["recalled"].mean) == (3, 2)
     shown = printed(results.model_copy(update={"arms": (arm,)}))
     assert "called" in shown and row(shown, "s (base)")[5:7] == ["3.0", "2.0"]
+    searched = Search(role="r", query="q", k=1, offset=0, at=0, seconds=0, passages=())
+    arm = make_arm("base", "s", "base", questions, said(questions, ["S"], (searched, searched)), {}, (), {})
+    results = results.model_copy(update={"arms": (arm,)})
+    assert {"searches", "tool_calls"} & set(shown_measures(results, "cost")) == {"searches"}, "they are the same"
+    assert re.search("searches", printed(results)) and row(printed(results), "s (base)")[5] == "2.0"
 
 
 def verdicts_printed(*suite: Results) -> str:
