@@ -16,7 +16,9 @@ ALL_GROUPS = Path("/sys/fs/cgroup")
 @cache
 def computes_bfloat16() -> bool:
     """Return whether this CPU multiplies matrices in bfloat16 (AMX, or AVX512's instructions for it), without torch.
-    False where the system does not say, as on macOS."""
+    False where the system does not say, as on macOS, and where torch is told to use no AVX-512."""
+    if os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
+        return False
     try:
         flags = CPU_INFO.read_text(errors="replace")
     except OSError:

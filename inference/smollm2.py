@@ -13,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +103,19 @@ def _convert(gguf: Path, out: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
     source, name = str(gguf.parent), gguf.name
-    tokenizer = _with_digit_splits(AutoTokenizer.from_pretrained(source, gguf_file=name, trust_remote_code=False))
-    quantised = AutoModelForCausalLM.from_pretrained(
-        source, gguf_file=name, dtype=torch.float32, trust_remote_code=False
-    )
+    with _read_once():
+        tokenizer = _with_digit_splits(AutoTokenizer.from_pretrained(source, gguf_file=name, trust_remote_code=False))
+        quantised = AutoModelForCausalLM.from_pretrained(
+            source, gguf_file=name, dtype=torch.float32, trust_remote_code=False
+        )
     settings = quantised.config.to_dict()
     for key in ("quantization_config", "_name_or_path", "_model_name_or_path"):
         settings.pop(key, None)
     config = type(quantised.config)(**settings)
-    model = LlamaForCausalLM(config)
-    model.load_state_dict(quantised.state_dict())
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    model.load_state_dict(quantised.state_dict(), assign=True)
+    model.tie_weights()
     model.generation_config = quantised.generation_config
     tokenizer.model_max_length = config.max_position_embeddings
     model.to(torch.bfloat16).save_pretrained(out)
@@ -118,6 +124,20 @@ def _convert(gguf: Path, out: Path) -> None:
     chat = WrapperFormat.from_tokenizer(load_tokenizer(str(out)), str(out))
     if chat.end_of_turn != config.eos_token_id:
         raise UserError(f"{gguf}: the chat template ends a turn with {chat.end_of_turn}, not {config.eos_token_id}")
+
+
+@contextmanager
+def _read_once() -> Iterator[None]:
+    """Let transformers read a GGUF file once, not three times, and make its table of names once, not for each module:
+    half of the conversion's time."""
+    import gguf
+
+    made = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader, gguf.get_tensor_name_map = map(cache, made)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = made
 
 
 def _with_digit_splits(tokenizer: Any) -> Any:

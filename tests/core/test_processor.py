@@ -25,7 +25,11 @@ def test_instructions_for_bfloat16_are_read_of_the_systems_list(
     info = tmp_path / "cpuinfo"
     info.write_text(f"processor\t: 0\nmodel name\t: avx512_bf16 in name alone\nflags\t\t: {flags}\n")
     monkeypatch.setattr("ratchet.core.processor.CPU_INFO", info)
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)  # as make test-narrow sets it
     assert computes_bfloat16.__wrapped__() is found
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert not computes_bfloat16.__wrapped__()
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY")
     monkeypatch.setattr("ratchet.core.processor.CPU_INFO", tmp_path / "missing")
     assert not computes_bfloat16.__wrapped__()
 
