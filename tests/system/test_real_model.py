@@ -22,9 +22,9 @@ def test_a_small_round_of_the_demo(tmp_path: Path) -> None:
         f"index.path={tmp_path / 'index'}",
         "questions.train.rows=[0, 1]",
         "questions.test.rows=[0, 1]",
-        "rounds.count=1",
         "system.settings.max_calls=3",
         "sampling.samples=2",
+        "sampling.explore.samples=1",
         "rewards.select.min_reward=-1",  # two samples need not hold a good one
         "training.max_steps=1",
         "training.batch_size=1",
