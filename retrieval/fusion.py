@@ -16,7 +16,8 @@ from typing import Any
 
 from ratchet.core.config import FusionConfig
 from ratchet.core.errors import UserError
-from ratchet.core.records import PartRank, Passage, content_key
+from ratchet.core.records import PartRank, Passage
+from ratchet.retrieval.digests import fused_digest
 from ratchet.retrieval.index import Index, Store
 from ratchet.retrieval.retriever import Retriever, search_batch
 
@@ -86,8 +87,3 @@ class FusedIndex:
         passage = chunk if isinstance(chunk, Passage) else self.store.passage(chunk, score)  # type: ignore[union-attr]
         own = {name: PartRank(rank=rank, score=value) for name, (rank, value) in ranks.items()}
         return passage.model_copy(update={"score": score, "ranks": own})
-
-
-def fused_digest(config: FusionConfig, digests: Mapping[str, str | None]) -> str:
-    """Return the digest of an index that is fused of parts with these digests, in their order."""
-    return content_key("fused", config.model_dump(), list(digests.items()))

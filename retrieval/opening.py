@@ -7,11 +7,9 @@ from pathlib import Path
 
 from ratchet.core.config import IndexConfig, is_missing
 from ratchet.core.errors import UserError
-from ratchet.core.records import content_key
-from ratchet.retrieval.fusion import FusedIndex, fused_digest
-from ratchet.retrieval.layout import MANIFEST, read_manifest, searched_digest
+from ratchet.retrieval.fusion import FusedIndex
 from ratchet.retrieval.loader import open_folder
-from ratchet.retrieval.reranking import RerankedIndex, reranked_digest
+from ratchet.retrieval.reranking import RerankedIndex
 from ratchet.retrieval.retriever import NoIndex, Retriever
 
 
@@ -41,30 +39,6 @@ def _open(config: IndexConfig) -> Retriever:
 
         return RemoteIndex(config.url, config.served_name, key=_server_key(config))
     return open_folder(config.path, config)
-
-
-def index_digest(config: IndexConfig) -> str | None:
-    """Return what identifies an index without asking a server; None where it is not built.
-
-    A search server or service is known by its address alone: what is behind it is checked as it answers.
-    """
-    if is_missing(config):
-        return NoIndex.digest
-    digest = _digest(config)
-    return digest if config.rerank is None or digest is None else reranked_digest(config.rerank, digest)
-
-
-def _digest(config: IndexConfig) -> str | None:
-    if config.parts:
-        parts = {name: index_digest(part) for name, part in config.parts.items()}
-        return None if None in parts.values() else fused_digest(config.fusion, parts)
-    if config.source is not None:
-        return content_key("source", config.source.model_dump(mode="json", exclude={"cache", "mode"}))
-    if config.url is not None:
-        return content_key("served", config.url, config.served_name)
-    if not (Path(config.path) / MANIFEST).exists():
-        return None
-    return searched_digest(read_manifest(Path(config.path)), config)
 
 
 def _server_key(config: IndexConfig) -> str | None:

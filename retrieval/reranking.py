@@ -23,8 +23,9 @@ import numpy as np
 from ratchet.core.config import EncoderConfig, RerankConfig
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.installed import install
-from ratchet.core.records import PartRank, Passage, content_key, with_title
+from ratchet.core.records import PartRank, Passage, with_title
 from ratchet.core.text import replace_surrogates
+from ratchet.retrieval.digests import reranked_digest
 from ratchet.retrieval.encoders.served import REQUESTS, ModelServer
 from ratchet.retrieval.index import Store, store_of
 from ratchet.retrieval.retriever import Retriever, search_batch
@@ -90,11 +91,6 @@ def _reranked(passages: Sequence[Passage], scores: Sequence[float]) -> list[Pass
         )
         for at in places
     ]
-
-
-def reranked_digest(config: RerankConfig, index: str) -> str:
-    """Return the digest of an index with the digest `index` that is reranked so."""
-    return content_key("reranked", index, config.identity)
 
 
 def open_reranker(config: RerankConfig) -> Score:

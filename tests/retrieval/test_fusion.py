@@ -15,9 +15,10 @@ from ratchet.core.config import IndexConfig, parse
 from ratchet.core.config.retrieval import FusionConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
+from ratchet.retrieval.digests import index_digest
 from ratchet.retrieval.fusion import FusedIndex
 from ratchet.retrieval.index import store_of
-from ratchet.retrieval.opening import index_digest, open_index
+from ratchet.retrieval.opening import open_index
 from tests.helpers.building import corpus, queries
 from tests.helpers.configs import write_config
 from tests.helpers.tiny import save_tiny_tokenizer
