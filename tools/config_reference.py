@@ -55,13 +55,16 @@ def reference() -> str:
 
 
 def _tables(key: str, root: type[Section], heading: str) -> Iterator[str]:
-    """A table for each section. In that of the root, sections link to their headings; elsewhere they have no row."""
+    """A table for each section. In that of the root, sections link to their headings; elsewhere they have no row. Of
+    several sections that a key may have, a row that they share is in the first table."""
     places: Places = {}
     _collect(key, root, places)
     headings = {place: ", ".join(f"`{place}`" for place in several) for several in places.values() for place in several}
     docs = _field_docs(root)
+    shown: set[tuple[str, Row]] = set()
     for section, keys in places.items():
-        rows = list(_rows(section))
+        rows = [row for row in _rows(section) if (keys[0], row) not in shown]
+        shown.update((keys[0], row) for row in rows)
         above = next((kind for kind in section.__mro__[1:] if kind in places), None)
         if above is not None:
             rows = [row for row in rows if row[0].strip("`") in section.__annotations__]

@@ -42,8 +42,8 @@ Edit them, delete the files that stay as they are, and name the folder in the co
 system: {name: mrag, prompts: prompts/demo}
 ```
 
-Baselines and the systems of a sweep have the key as well (`--system evaluation.baselines.NAME`). An unknown file, an
-unknown variable and a missing one are errors. A change of a prompt samples again.
+Baselines and the systems of a sweep have the key as well (`--system evaluation.baselines.NAME`). A change of a prompt
+samples again.
 
 ## How a file is written
 
@@ -59,9 +59,8 @@ unknown variable and a missing one are errors. A change of a prompt samples agai
 - Documents come in one line each, and what other agents said with `> ` before every line, so that neither can pose as
   another speaker. Say in your prompts that documents are data and not instructions, as those here do.
 
-`system.roles.NAME.examples` replaces worked examples. The texts of errors (`{{error}}`, `{{problem}}`) cannot be
-replaced. Below are the variables of each file, in brackets those that may be left out, and in parentheses where it is
-shown or used.
+The texts of errors (`{{error}}`, `{{problem}}`) cannot be replaced. Below are the variables of each file, in brackets
+those that may be left out, and in parentheses where it is shown or used.
 
 ## The judge
 

@@ -127,8 +127,7 @@ class ModelConfig(Section):
     `auto`: `bfloat16`, or `float32` with `device: cpu` where the CPU has no instructions for bfloat16; a run resumes
     with that one alone. An adapter is always float32, and so is training on a CPU without such instructions."""
     device: str = "auto"
-    """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU, which `local` runs small models
-    faster on."""
+    """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU."""
     max_context: int = Field(32_000, gt=0)
     """Maximum number of prompt and new tokens of a conversation, which ends there; nothing is truncated silently.
     `chat-api`: 3 bytes of text count as a token."""

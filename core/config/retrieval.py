@@ -164,8 +164,7 @@ class IndexConfig(Section):
     """Sources of documents `{id, text, title?}`: JSONL, TSV such as `psgs_w100.tsv` and MS MARCO's (both also `.gz`),
     Parquet, folders of BEIR, or folders of text, Markdown, HTML and PDF files. Only `ratchet index` reads them."""
     kind: Literal["bm25", "sparse", "dense", "fused"] = "bm25"
-    """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
-    encoder. `fused`: by the ranks that they have in several `parts`."""
+    """How chunks are ranked. `fused`: by the ranks that they have in several `parts`."""
     engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
     """What ranks the chunks. `ratchet` is faiss for `kind: dense`; `lucene` is for `bm25`, `milvus` for `sparse` and
     `dense`."""
@@ -323,8 +322,8 @@ class PassagesConfig(Section):
     """The part of a source's passages that is shown."""
 
     max_tokens: int | None = Field(None, gt=0)
-    """Maximum tokens of a passage or a tool's text; the rest is cut, with a note. Default: the passages of a search
-    share an eighth of `max_context`."""
+    """Maximum tokens of a passage or a tool's text, of every kind of source; the rest is cut, with a note. Default: the
+    passages of a search share an eighth of `max_context`."""
 
 
 class SourceConfig(PassagesConfig):

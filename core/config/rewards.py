@@ -51,8 +51,7 @@ class SelectConfig(Section):
     """Scores that order the best trajectories where there are more than `ties`; one with the weight 0 is no part of the
     reward. Default, and where these are equal: the lowest sample numbers."""
     balance_searches: bool = False
-    """Keep as many questions whose best trajectory searched at most once as others, and drop the surplus. An agent then
-    learns when to search again, and not how often it paid in general."""
+    """Keep as many questions whose best trajectory searched at most once as others, and drop the surplus."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
     """Statuses of candidates; others have the least reward. With `out_of_budget`, the response at the end of the budget
     is one too, as in mRAG's algorithm 1, also for `ratchet choose` and the primary measure of an evaluation."""
@@ -72,19 +71,18 @@ class RewardsConfig(Section):
     """Weights of the scores, whose weighted mean is the reward: by rules accuracy, em, f1, answer_match,
     nugget_containment, lexical_support, useful_searches and, with the `embedder`, reference_similarity; by the judge
     correctness, faithfulness, precision and relevance; or a file of your own, such as `./my_reward.py`, which may have
-    settings: `{weight: 1, settings: {...}}`. A score with the weight 0 is computed and no part of the reward. [Costs
-    have weights below 0](../guides/extend.md#costs): model_calls, searches, tool_calls and tokens."""
+    settings: `{weight: 1, settings: {...}}`. A score with the weight 0 is computed and no part of the reward.
+    [Costs](../guides/extend.md#costs) have weights below 0."""
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"
     """Name of the model under `models` that judges."""
     extracted: Literal["per_run", "once"] = "per_run"
     """How often nuggets and claims are extracted: for every judge run (mRAG's appendix D.3), or `once` for all runs, as
-    in its published code, which costs fewer calls. Nuggets that a question brings are never extracted."""
+    in its published code. Nuggets that a question brings are never extracted."""
     extraction_temperature: float | None = Field(None, ge=0)
     """Temperature of this extraction; the published code has 0. Default: `temperature`."""
     empty_response: Literal["worst", "abstention"] = "worst"
-    """Correctness of a response without words. `worst`: 0, so that saying nothing never beats a wrong answer.
-    `abstention`: 1/3, by figure 23."""
+    """Correctness of a response without words. `worst`: 0. `abstention`: 1/3, by figure 23."""
     omitted_claims: Literal["unreadable", "neutral"] = "unreadable"
     """A judge's reply on `faithfulness` that leaves a claim out. `unreadable`: nothing of it counts. `neutral`: the
     claim has 0 on the scale from -1 to 1, as in the published code, and so have an unreadable score and a response

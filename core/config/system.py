@@ -39,10 +39,10 @@ class SystemConfig(Section):
     roles: dict[str, RoleConfig] = Field(default={})
     """How roles are played, by name. `default` holds for every role without an entry."""
     malformed: Literal["constrain", "reask", "redraw", "give_up"] = "constrain"
-    """What happens with a reply that does not parse as an action. `constrain`: decoding is constrained to the action's
-    JSON schema, so only a reply that is cut off at `max_tokens` does not parse, and ends the trajectory as unparsed.
-    `reask`: the model is shown the error. `redraw`: another reply is drawn, each time 0.1 warmer up to 0.5, as in
-    mRAG's published code. `give_up`: the trajectory ends as unparsed."""
+    """What happens with a reply that does not parse as an action. `constrain`: decoding is constrained to its JSON
+    schema, and a reply that is cut off at `max_tokens` ends the trajectory as unparsed. `reask`: the model is shown the
+    error. `redraw`: another reply is drawn, each time 0.1 warmer up to 0.5, as in mRAG's published code. `give_up`: the
+    trajectory ends as unparsed."""
     labels: Literal["free", "constrain"] = Field("free", exclude_if=lambda labels: labels == "free")
     """What happens where a question has labels and the answer is none of them. `free`: the trajectory is unparsed.
     `constrain`: the last dialogue is asked for a label with constrained decoding."""
@@ -67,19 +67,17 @@ It holds for evaluation and for the judge, and sampling has it by default."""
 
 
 class ExploreConfig(Section):
-    """Samples in which rules narrow what agents may write, so that selection has moves to keep that are rare."""
+    """Samples in which rules narrow what agents may write."""
 
     samples: int = Field(0, ge=0)
     """How many of a question's `samples`, the last ones, explore."""
     rules: tuple[PluginName, ...] = ("search_again", "quote_names")
-    """Rules that hold at once: `search_again` (the system searches, and searches once more), `quote_names` (queries are
-    names from the question and from what was found), `quote_question` (the first query is the question), or a file of
-    your own with `narrow(point)`."""
+    """[Rules](../guides/rounds-and-sweeps.md#exploration-and-a-curriculum) that hold at once: `search_again`,
+    `quote_names`, `quote_question`, or a file of your own."""
 
 
 class TeacherConfig(Section):
-    """Samples in which a larger model plays the trainable roles, and from which the student learns: agent distillation
-    (Kang et al. 2025, arXiv 2505.17612)."""
+    """Samples in which [a larger model](../guides/rounds-and-sweeps.md#a-teacher) plays the trainable roles."""
 
     model: str = "teacher"
     """Name of the model under `models` that plays them, without an adapter."""
@@ -102,15 +100,14 @@ class SamplingConfig(Section):
     frozen_temperature: float = Field(0.1, ge=0)
     """Temperature of roles that are not trained."""
     top_p: float = Field(TOP_P, gt=0, le=1)
-    """Probability mass of nucleus sampling; 0.95 in evaluation and for the judge. mRAG gives no value."""
+    """Probability mass of nucleus sampling; 0.95 in evaluation and for the judge."""
     explore: ExploreConfig = ExploreConfig()
     """Samples that explore by constrained decoding. An evaluation never does."""
     teacher: TeacherConfig = Field(TeacherConfig(), exclude_if=lambda teacher: teacher == TeacherConfig())
     """Samples that a larger model plays. An evaluation has none."""
     curriculum: dict[str, Literal["gold_documents", "gold_searches"]] = Field(default={})
-    """Roles that learn from a further sample of each question with `gold_ids`, in which the search is led to the gold
-    documents and no further; it teaches these roles alone. `gold_documents`: for a role that reads them, selected by
-    the reward as other samples are. `gold_searches`: for the role that searches, kept wherever all were found."""
+    """Roles that learn from a further sample of each question with `gold_ids`, in which the search is [led to the gold
+    documents](../guides/rounds-and-sweeps.md#exploration-and-a-curriculum)."""
     concurrency: int | None = Field(None, gt=0)
     """Maximum number of trajectories in flight. Default: the number of requests that the model with the most takes at
     once."""

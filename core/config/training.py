@@ -49,7 +49,7 @@ class LoraConfig(Section):
     r: int = Field(16, gt=0)
     """Rank of the adapter's matrices."""
     lora_alpha: int = Field(16, gt=0)
-    """Scale of the adapter, which is multiplied by lora_alpha / r. mRAG gives only the rank."""
+    """Scale of the adapter, which is multiplied by lora_alpha / r."""
     target_modules: str | list[str] = "all-linear"
     """[Layers that get an adapter](../guides/models.md#which-layers-are-trained): `all-linear`, a list of names, or a
     regular expression."""
@@ -119,9 +119,8 @@ class TrainingConfig(Section):
     """What chooses among the evaluated adapters: the loss on held-out kept actions, or the mean reward on dev, which
     runs the system with every one (`ratchet choose`, as mRAG's D.2 does on its test set)."""
     padding_free: bool = False
-    """Compute the rows of a micro-batch as one sequence without padding. The loss is the same. It pays with a
-    `micro_batch` of more than one row. On a CPU with `sft`, tokens with which several prompts begin are computed
-    once."""
+    """Compute the rows of a micro-batch as one sequence without padding. It pays with a `micro_batch` of more than one
+    row. On a CPU with `sft`, tokens with which several prompts begin are computed once."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass, which needs less memory and more time (`ratchet plan`)."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
