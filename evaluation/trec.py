@@ -13,7 +13,7 @@ from typing import Any
 
 import ir_measures
 
-from ratchet.core.errors import UserError
+from ratchet.core.errors import UserError, first_line
 from ratchet.core.records import Question
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.formats import format_interval, format_number, format_p
@@ -33,7 +33,9 @@ def parse_measures(text: str) -> list[Any]:
     for name in COMMAS.split(text):
         try:
             measure = ir_measures.parse_measure(name.strip())
-            ir_measures.evaluator([measure], {"q": {"d": 1}})
+            if measure.params.get("cutoff", 1) < 1:
+                raise ValueError("a cutoff is 1 or more")  # trec_eval's code would end the process
+            ir_measures.evaluator([measure], {"1": {"d": 1}})
         except Exception as error:  # of many kinds, AssertionError among them
             reason = " ".join(str(error).split())
             raise UserError(
@@ -93,17 +95,25 @@ def measure_runs(runs: Mapping[str, TrecRun], qrels: Qrels, measures: Sequence[A
 def _values(name: str, run: TrecRun, qrels: Qrels, measures: Sequence[Any]) -> dict[Any, list[float]]:
     """By measure, its value for every judged query, in the order of the judgements."""
     # Some of what computes measures breaks ties in another way than trec_eval: no two scores are equal here.
+    # Some takes numbers alone as the ids of queries, as TREC's are: they are numbered.
+    numbers = {query: str(number) for number, query in enumerate(qrels)}
     scored = {
-        query: {document: float(len(found) - rank) for rank, document in enumerate(found)}
+        numbers[query]: {document: float(len(found) - rank) for rank, document in enumerate(found)}
         for query, found in run.items()
         if query in qrels
     }
     if not scored:
         raise UserError(f"{name}: has none of the {len(qrels):,} judged queries; are run and judgements of one set?")
-    values: dict[Any, dict[str, float]] = {measure: dict.fromkeys(qrels, 0.0) for measure in measures}
-    for one in ir_measures.iter_calc(measures, qrels, scored):
-        values[one.measure][one.query_id] = one.value
-    return {measure: list(by_query.values()) for measure, by_query in values.items()}
+    values = {measure: [0.0] * len(qrels) for measure in measures}
+    try:
+        for one in ir_measures.iter_calc(measures, {numbers[query]: found for query, found in qrels.items()}, scored):
+            values[one.measure][int(one.query_id)] = one.value
+    except Exception as error:  # of many kinds, those of the programs that it starts among them
+        raise UserError(
+            f"{name}: ir_measures cannot compute {', '.join(map(str, measures))} ({first_line(error)}); leave out "
+            "the measure that needs another program"
+        ) from error
+    return values
 
 
 def print_runs(results: Sequence[RunResult], judged: str) -> None:

@@ -151,7 +151,7 @@ def _read(
         rows = folder_rows(path, listing or folder_listing(path), skip, on_error)
     elif path.suffix == ".parquet":
         rows = _parquet_rows(path, skip, on_error)
-    elif ".tsv" in path.suffixes[-2:]:
+    elif path.name.endswith((".tsv", ".tsv.gz")):
         rows = _tsv_rows(path, skip, on_error)
     else:
         if path.suffix.lower() in TEXT_SUFFIXES | MARKUP_SUFFIXES:
@@ -220,7 +220,7 @@ def _tsv_rows(
             if "id" in names and "text" in names:
                 table = csv.reader(lines, delimiter="\t", strict=True)
                 rows = ((table.line_num + 1, cells) for cells in table)
-            elif names := WITHOUT_HEADER.get(len(names), ()):
+            elif "text" not in names and (names := WITHOUT_HEADER.get(len(names), ())):
                 both = enumerate(itertools.chain([first], lines), 1)
                 rows = ((number, line.rstrip("\r\n").split("\t")) for number, line in both if line.strip())
             else:

@@ -130,7 +130,7 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
 def load_queries(path: Path) -> list[Question]:
     """The queries of a file: questions in our own format, BEIR's `queries.jsonl`, or a TSV without a header whose
     columns are id and text, as MS MARCO's. Raises UserError."""
-    if ".tsv" in path.suffixes:
+    if path.name.endswith((".tsv", ".tsv.gz")):
         lines = _read_text(path).split("\n")
         names = map(field_name, lines[0].split("\t"))
         if "text" not in (ALIASES.get(name, name) for name in names):

@@ -17,6 +17,7 @@ import mmap
 import os
 import re
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -123,11 +124,11 @@ def write_run(path: Path, retriever: Retriever, queries: Sequence[tuple[str, str
         raise UserError(f"{path}: a run is written as text; leave .gz out, and pack it afterwards")
     partial = path.with_name(f"{path.name}.partial")
     with Lock(path.with_name(f".{path.name}.lock"), f"the run {path}"):
-        if path.exists() and path.stat().st_size:
-            if _tag_of(path) == tag:
-                return WrittenRun(len(queries), len(queries), 0.0)
-            raise UserError(f"{path}: holds another run; delete it, or write to another file")
         try:
+            if path.exists() and path.stat().st_size:
+                if _tag_of(path) == tag:
+                    return WrittenRun(len(queries), len(queries), 0.0)
+                raise UserError(f"{path}: holds another run; delete it, or write to another file")
             with partial.open("r+b" if partial.exists() and _tag_of(partial) == tag else "w+b") as file:
                 last, end = _last_query(file.fileno())
                 file.truncate(end)
@@ -199,11 +200,15 @@ def read_qrels(path: Path) -> Qrels:
     """Read relevance judgements. Raises UserError with the file and line."""
     judged: Qrels = {}
     for number, (place, fields) in enumerate(_rows(path)):
-        if number == 0 and len(fields) == 3 and not fields[2].lstrip("-").isdecimal():
+        if number == 0 and len(fields) == 3 and not fields[2].lstrip("-")[:1].isdecimal():
             continue  # BEIR's header
         if len(fields) not in (3, 4):
             raise UserError(f"{place}: not a judgement (query 0 document relevance, or query document relevance)")
-        judged.setdefault(fields[0], {})[fields[-2]] = int(_number(place, fields[-1]))
+        query, document, relevance = fields[0], fields[-2], _number(place, fields[-1])
+        if relevance != int(relevance):
+            raise UserError(f"{place}: the relevance {fields[-1]} is not a whole number")
+        if judged.setdefault(query, {}).setdefault(document, int(relevance)) != relevance:
+            raise UserError(f"{place}: judges document {document} for query {query} a second time, in another way")
     if not judged:
         raise UserError(f"{path}: has no judgement")
     return judged
@@ -231,5 +236,5 @@ def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
                     yield f"{path}:{number}", cells if len(cells) > 2 else text.split()
     except UnicodeDecodeError as error:
         raise not_utf8(path, error) from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot read ({getattr(error, 'strerror', None) or error}); check its path") from error

@@ -2,7 +2,10 @@
 
 import json
 import math
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +62,28 @@ def test_other_runs_are_compared_with_the_first() -> None:
 def test_a_measure_that_cannot_be_computed_is_named(text: str) -> None:
     with pytest.raises(UserError, match=r"--measures: .* cannot be computed"):
         parse_measures(text)
+
+
+def test_what_would_end_the_process_is_refused() -> None:
+    with pytest.raises(UserError, match=r"'P@0' cannot be computed \(a cutoff is 1 or more"):
+        parse_measures("nDCG@10,P@0")
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="ERR is computed by gdeval.pl")
+def test_a_program_that_takes_numbers_as_queries_gets_them() -> None:
+    """gdeval.pl also drops what stands before a minus sign. ERR (Chapelle et al. 2009): its highest grade is 4."""
+    queries = ({"q-1": {"a": 4, "b": 1}, "x": {"c": 1}}, {"q-1": ["b", "a"], "x": ["d"]})
+    (one,) = measure_runs({"r": queries[1]}, queries[0], parse_measures("ERR@10"))
+    assert one.estimate.mean == pytest.approx((1 / 16 + 15 / 16 * 15 / 16 / 2) / 2, abs=1e-5)
+
+
+def test_a_failure_of_ir_measures_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise subprocess.CalledProcessError(25, ["perl"])
+
+    monkeypatch.setattr("ir_measures.iter_calc", fail)
+    with pytest.raises(UserError, match=r"^r: ir_measures cannot compute ERR@10 .Command '\['perl'\]' returned"):
+        measure_runs({"r": RUN}, QRELS, ["ERR@10"])
 
 
 def test_measures_may_have_parameters() -> None:

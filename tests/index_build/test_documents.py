@@ -115,6 +115,7 @@ def test_tables_come_as_dpr_and_ms_marco_have_them(tmp_path: Path) -> None:
         ("1\ta\n2\tb\tc\n", r"d\.tsv:2: 3 columns, not 2"),
         ("1\ta\tb\n", r"d\.tsv:1: neither a header with the columns id, text"),
         ("1\t \n", r"d\.tsv:1: 'text' is empty"),
+        ("pid\ttext\n1\ta\n", r"d\.tsv:1: neither a header with the columns id, text"),
         ('id\ttext\n1\t"open\n2\tb\n', r"d\.tsv: not a table"),
         ("1\t\udcff\n", r"d\.tsv: not UTF-8"),
     ],
@@ -123,6 +124,11 @@ def test_a_bad_table_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "d.tsv").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UserError, match=message):
         list(read_documents(tmp_path / "d.tsv"))
+
+
+def test_the_end_of_a_name_tells_the_format(tmp_path: Path) -> None:
+    path = lines(tmp_path / "collection.tsv.jsonl", {"id": "1", "text": "Ash."})
+    assert [found.id for _, found in read_documents(path)] == ["1"]
 
 
 def test_a_folder_of_beir_is_its_corpus(tmp_path: Path) -> None:

@@ -103,6 +103,8 @@ def test_results_of_two_searches_are_never_in_one_run(index: Index, tmp_path: Pa
     assert write_run(path, index, QUERIES, 6).resumed == 0
     with pytest.raises(UserError, match=r"out\.trec\.gz: a run is written as text"):
         write_run(tmp_path / "out.trec.gz", index, QUERIES, 5)
+    with pytest.raises(UserError, match=r"cannot write \(Is a directory"):
+        write_run(tmp_path, index, QUERIES, 5)
     with pytest.raises(UserError, match="two queries have the same id"):
         write_run(tmp_path / "b.trec", index, [("q 1", "ash"), ("q%201", "ash")], 5)
 
@@ -113,6 +115,7 @@ def test_qrels_come_as_trec_beir_and_ms_marco_have_them(tmp_path: Path) -> None:
         "1 0 d1 2\n1 0 d2 0\n\n2 0 d1 -1\n",
         "query-id\tcorpus-id\tscore\r\n1\td1\t2\r\n1\td2\t0\r\n2\td1\t-1\r\n",
         "1\t0\td1\t2\n1\t0\td2\t0\n2\t0\td1\t-1\n",
+        "1\td1\t2.0\n1\td1\t2\n1\td2\t0.0\n2\td1\t-1.0\n",
     ):
         (tmp_path / "qrels").write_text(text)
         assert read_qrels(tmp_path / "qrels") == wanted
@@ -135,6 +138,8 @@ def test_runs_are_read_in_the_order_of_trec_eval(tmp_path: Path) -> None:
         (read_run, "\n", "file: has no line of a run"),
         (read_qrels, "1 0 a high\n", r"file:1: 'high' is not a number"),
         (read_qrels, "1 a\n", r"file:1: not a judgement"),
+        (read_qrels, "1 0 a 0.5\n", r"file:1: the relevance 0.5 is not a whole number"),
+        (read_qrels, "1 0 a 1\n1 0 a 2\n", r"file:2: judges document a for query 1 a second time"),
         (read_qrels, "query-id\tcorpus-id\tscore\n", "file: has no judgement"),
         (read_qrels, b"PK\x03\x04", "file: is a ZIP archive"),
         (read_qrels, b"1 0 \xff\xff 1\n", "file: not UTF-8"),
@@ -146,3 +151,6 @@ def test_a_bad_line_is_named(tmp_path: Path, read: Any, text: str | bytes, messa
         read(tmp_path / "file")
     with pytest.raises(UserError, match="none: cannot read"):
         read(tmp_path / "none")
+    (tmp_path / "file.gz").write_bytes(gzip.compress(b"")[:10] + b"\xff" * 9)
+    with pytest.raises(UserError, match=r"file\.gz: cannot read \(Error -3"):
+        read(tmp_path / "file.gz")
