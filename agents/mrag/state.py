@@ -41,7 +41,7 @@ class Settings(Section):
     """The agents on offer; answerer and finisher always are."""
     valid_moves: bool = False
     """Offer only what can change something: finisher and reviser once there is a response, and no agent twice in a row.
-    The paper does not; a small coordinator repeats itself to the end of its budget."""
+    The paper does not."""
     explanations: bool = True
     """Ask for the reason and explanation fields; small models do better without."""
     style: Literal["paper", "brief"] = "paper"

@@ -30,7 +30,7 @@ class SplitConfig(Section):
     """Format of a file that belongs to no benchmark."""
     separator: str | None = Field(None, min_length=1)
     """What separates several answers, or gold documents, in one text, such as `;` or `"|"`; `none` where nothing does.
-    Default: short answers with a semicolon or a bar are refused. `questions.separator` sets it for all splits."""
+    Default: short answers with a semicolon or a bar are refused."""
     rows: tuple[int, int] | None = None
     """`[first, end]`: only the rows from `first` to `end - 1` of the file, counted from 0."""
     share: tuple[float, float] | None = None

@@ -68,7 +68,7 @@ class Thresholds(Section):
 
 class EmbedderConfig(EncoderConfig):
     """The encoder that compares texts by meaning (answer relevance, reference similarity, recall by meaning, shortened
-    passages): on this machine, or a server's."""
+    passages)."""
 
     path: PathText = DEFAULT_MODEL
     """Model folder, packaged model, or name on the hub or at the server."""
@@ -310,7 +310,7 @@ class MemoryConfig(Section):
 
     sequential: bool = False
     """Ask the questions of each arm and question set one after the other, beginning with an empty memory, as MERMAID
-    (2026, arXiv 2601.22361) counts its savings. Off: `sampling.concurrency` questions run at once."""
+    (2026, arXiv 2601.22361) counts its savings."""
 
 
 INDEX = "index"

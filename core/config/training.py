@@ -62,10 +62,10 @@ class PreferenceConfig(Section):
     """What is compared: whole trajectories of a question, or single actions after the same tokens of a conversation. An
     action's reward is the mean reward of the trajectories that took it."""
     beta: float = Field(0.1, gt=0)
-    """Factor on the log-probability ratio to the model before training: the higher, the closer training stays to it."""
+    """Factor on the log-probability ratio to the model before training."""
     sft_weight: float = Field(1.0, ge=0)
-    """`dpo`: factor on the mean negative log-probability of the chosen side (Pang et al. 2024, arXiv 2404.19733). 0
-    leaves it out, as Rafailov et al. (2023, arXiv 2305.18290) do."""
+    """`dpo`: factor on the mean negative log-probability of the chosen side; 0 leaves it out, as Rafailov et al. (2023,
+    arXiv 2305.18290) do."""
 
 
 class TrainingConfig(Section):

@@ -23,7 +23,6 @@ MAIN = {
     "sampling": "sample",
     "rewards": "score",
     "train": "train.py",
-    "evaluation": "evaluate",
     "engine": "ask",
 }
 """What runs a stage of the table in docs/concepts.md; for the engine, one question with the in-process engine."""
