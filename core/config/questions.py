@@ -78,9 +78,8 @@ NO_SPLITS = {name: missing_section(SplitConfig, f"questions.{name}") for name in
 
 
 class QuestionsConfig(Section):
-    """The questions of the experiment: three splits, or one file that is divided. `path: questions.csv` and `split:
-    [0.7, 0.1, 0.2]` in place of `train`, `dev` and `test` divide one file at random, with the experiment's seed; any
-    other key of a split, such as `format`, then holds for all three."""
+    """The questions of the experiment: three splits, or [one file that is divided](../guides/own-data.md#questions),
+    for which any other key of a split, such as `format`, holds too."""
 
     train: Annotated[SplitConfig, or_missing(NO_SPLITS["train"])] = NO_SPLITS["train"]
     """Questions to sample trajectories on and to train on."""
