@@ -31,7 +31,7 @@ unknown key is an error that names the closest known one. The defaults are mRAG'
 2506.10844, appendix D).
 
 The column `value` has the default, which is bold among choices, or the type of a key that is `null` or empty by
-default. `NAME` stands for a name that you choose.
+default.
 
 A relative path is looked for in the config's folder, below a folder `configs` also in the folder that holds `configs`,
 and then in the working directory, where new paths are made. Run folders keep paths as written, so a run resumes from
