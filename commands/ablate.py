@@ -39,7 +39,10 @@ def ablate(config: Config, options: argparse.Namespace) -> None:
     folder, arms = ablation_folder(config, options.arms), read_arms_file(options.arms)
     runs = plan_runs(run_of(config, options), folder, arms, options.seeds)
     for run in runs:
-        check_plugins(run.experiment.config)
+        try:
+            check_plugins(run.experiment.config)
+        except UserError as error:
+            raise UserError(f"{run.arm}: {error}") from error
     if options.phase != "table":
         part, parts = options.part or (0, 1)
         chosen = (samplers(runs) if options.phase == "sample" else runs)[part::parts]

@@ -7,7 +7,7 @@ The functions are pure: the same scores, weights and rule (`rewards.select`) giv
 2. The candidates are those that ended with such a status, have an answer and have every score with a weight.
 3. The question is dropped by the first of `DROPPING` that gives a cause.
 4. Else the candidates with the best reward are kept, up to `ties`. Among tied ones those with the best scores of
-   `prefer` win, then the lowest sample numbers, and one that does the same as a kept one is skipped
+   `prefer`, or the least costs, win, then the lowest sample numbers, and one that does the same as a kept one is skipped
    (`distinct`), unless `similarity` is null.
 
 Where a reward has a value for each role, there is a choice for each role, by the rewards that its own values give, and
@@ -452,7 +452,8 @@ def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Outline], s
     best = max(attempts.values)
     pairs = zip(attempts.candidates, attempts.values, strict=True)
     tied = [trajectory for trajectory, value in pairs if value >= best - TIE]
-    tied.sort(key=lambda one: [-_value(attempts.scores, one.key, name) for name in rule.prefer])
+    sign = {name: 1 if load_reward(name).is_cost else -1 for name in rule.prefer}
+    tied.sort(key=lambda one: [sign[name] * _value(attempts.scores, one.key, name) for name in rule.prefer])
     different = distinct(tied, attempts.whole, rule.similarity, attempts.roles)
     kept = different[: rule.ties]
     notes = []

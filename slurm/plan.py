@@ -271,15 +271,21 @@ def unused_resources(job: str, request: JobRequest, jobs: Sequence[Job]) -> Iter
         asked = resources_of(site, one.resources).gpus
         if not asked or one.resources == "train":
             continue
-        is_own = "gpus" in getattr(site.jobs, one.resources).model_fields_set
+        own = getattr(site.jobs, one.resources) if one.resources in site.jobs.model_fields_set else None
+        is_own = own is not None and "gpus" in own.model_fields_set
         key = f"jobs.{one.resources if is_own else 'default'}.gpus: {asked}"
         if asked < one.gpus:
             raise UserError(f"{key}, and the models of {one.name} need {one.gpus}; ask for as many, or leave gpus out")
         if asked > one.usable_gpus:
             trains = " (training uses them all)" if one.resources in ("round", "selftrain") else ""
+            more = (
+                ". data-parallel-size under models.*.serve.arguments uses more, and tasks share the work between jobs"
+                if one.usable_gpus
+                else ""
+            )
             yield (
-                f"{key}, and the models of {one.name} use {one.usable_gpus or 'none'}{trains}: the others stay idle. "
-                "data-parallel-size under models.*.serve.arguments uses more, and tasks share the work between jobs"
+                f"{key}, and the models of {one.name} use {one.usable_gpus or 'none'}{trains}: the others stay idle"
+                f"{more}"
             )
 
 

@@ -404,8 +404,8 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     if not len(rows.table):
         raise UserError(
             f"{kept[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
-            f"{dict(rows.skipped)}); is any role trainable (system.roles.*.trainable), and training.max_length large "
-            "enough?"
+            f"{dict(rows.skipped)}); is any role trained (system.roles.*.trainable, training.role_weights), and "
+            "training.max_length large enough?"
         )
     return rows
 

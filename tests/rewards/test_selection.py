@@ -139,6 +139,14 @@ def test_ties_go_by_the_scores_that_break_them_and_then_by_sample() -> None:
         RewardsConfig.model_validate({"select": {"prefer": ["f1"]}})
 
 
+def test_ties_go_to_the_least_costs() -> None:
+    scores = {**scored(1.0, 1.0, 1.0), **scored(3.0, 1.0, 2.0, name="searches")}
+    found = [trajectory(i) for i in range(3)]
+    rule = SelectConfig(ties=2, prefer=("searches",), similarity=None)
+    kept = select(QUESTION, Trajectories.of(found), scores, {"f1": 1.0, "searches": 0.0}, rule).kept
+    assert kept == (found[1].key, found[2].key)
+
+
 def test_only_trajectories_that_ended_well_are_candidates() -> None:
     statuses: list[Status] = ["unparsed", "out_of_budget", "unparsed"]
     found = [trajectory(i, status=status) for i, status in enumerate(statuses)]

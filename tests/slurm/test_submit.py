@@ -321,6 +321,11 @@ def test_training_over_two_nodes_starts_on_each_and_meets_at_the_first(slurm: Sl
         ("rewards", "rewards: {gpus: 2}", "error: jobs.rewards.gpus: 2, and the models of rewards need 4"),
         ("rewards", "rewards: {gpus: 0}", ""),
         ("evaluate", "default: {gpus: 8}", "jobs.default.gpus: 8, and the models of evaluate-sample use 1"),
+        (
+            "sweep",
+            "default: {gpus: 8}",
+            "jobs.default.gpus: 8, and the models of merge use none: the others stay idle\n",
+        ),
         ("round", "train: {nodes: 2}", "jobs.train.nodes: 2 holds for `ratchet slurm train` alone: `round` trains on"),
         (
             "selftrain",

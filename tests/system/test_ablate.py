@@ -141,6 +141,7 @@ def test_a_killed_ablation_is_finished_by_the_same_command(tmp_path: Path) -> No
         ("best: [seed=3]", "best: seed=3: every run has its own; remove it"),
         ("best: rewards.select.ties=1", "best: expected a list of KEY=VALUE"),
         ("best: [rewards.select.tis=1]", "unknown key"),
+        ("paid: ['rewards.weights={searches: 1}']", "error: paid: "),
         ("a b: []\na/b: []", "none like another but for its punctuation"),
         ("{}", "name at least one arm"),
     ],

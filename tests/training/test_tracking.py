@@ -65,7 +65,7 @@ def test_offline_needs_no_key_and_online_takes_one_from_the_variable_or_the_file
 def run(folder: Path, *words: str) -> Done:
     config: dict[str, Any] = {
         "run": "run",
-        "models": {"agent": {"path": "nowhere"}},
+        "models": {"agent": {"path": "nobody/nowhere"}},
         "rewards": {"weights": {"f1": 1.0}},
     }
     config |= {"index": {"path": "index", "documents": ["c.yaml"]}, "training": {"wandb": "online"}}
