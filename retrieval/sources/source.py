@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from ratchet.core.config import PluginConfig, Section, parse
 from ratchet.core.plugins import Plugin, load_plugin
 from ratchet.core.records import Passage, content_key
-from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.retriever import SearchError, SourceError
 
 T = TypeVar("T")
 QUERY_SCHEMA: dict[str, Any] = {
@@ -82,12 +82,15 @@ class SourceIndex:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """Return the passages of ranks offset .. offset + k - 1, as many as the source gives. Raises SourceError."""
+        """Return the passages of ranks offset .. offset + k - 1, as many as the source gives. Raises SearchError."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(target=_run, args=(self._loop,), name="source", daemon=True).start()
-        return self._wait(self._source.search(query, k, offset))
+        try:
+            return self._wait(self._source.search(query, k, offset))
+        except SourceError as error:
+            raise SearchError(f"index.source: {error}") from error
 
     def close(self) -> None:
         """Close the source and its connections."""

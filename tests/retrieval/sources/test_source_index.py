@@ -13,7 +13,7 @@ from ratchet.retrieval.digests import index_digest
 from ratchet.retrieval.fusion import FusedIndex
 from ratchet.retrieval.index import store_of
 from ratchet.retrieval.opening import open_index
-from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.retriever import SearchError
 from ratchet.retrieval.sources import client
 from ratchet.retrieval.sources.services import Searxng
 from ratchet.retrieval.sources.source import SourceIndex
@@ -43,7 +43,7 @@ def test_a_service_is_searched_by_threads(up: Upstream, tmp_path: Path, monkeypa
     assert all([passage.title for passage in one] == [paper.title for paper in PAPERS[:3]] for one in found)
     assert index.search("tides", 2, 1) == found[0][1:]
     up.faults.append(Reply(503, "busy"))
-    with pytest.raises(SourceError, match="503: busy"):
+    with pytest.raises(SearchError, match=r"index\.source: .*503: busy"):
         index.search("moorings", 3)
     index.close()
     assert len(index.search("moorings", 3)) == 3, "it may be opened again"
