@@ -7,8 +7,8 @@ The functions are pure: the same scores, weights and rule (`rewards.select`) giv
 2. The candidates are those that ended with such a status, have an answer and have every score with a weight.
 3. The question is dropped by the first of `DROPPING` that gives a cause.
 4. Else the candidates with the best reward are kept, up to `ties`. Among tied ones those with the best scores of
-   `prefer`, or the least costs, win, then the lowest sample numbers, and one that does the same as a kept one is skipped
-   (`distinct`), unless `similarity` is null.
+   `prefer`, or the least costs, win, then the lowest sample numbers, and one that does the same as a kept one is
+   skipped (`distinct`), unless `similarity` is null.
 
 Where a reward has a value for each role, there is a choice for each role, by the rewards that its own values give, and
 its rows alone are learnt: a searcher that found everything teaches although the answer was wrong.
