@@ -94,6 +94,8 @@ def retrieval(options: argparse.Namespace) -> None:
     measures = parse_measures(options.measures)
     if len(set(options.run)) < len(options.run):
         raise UserError("--run: names a file twice")
+    if options.qrels is not None and options.split is not None:
+        raise UserError("--qrels and --split both name judgements; leave one out")
     if options.qrels is not None:
         qrels, judged = read_qrels(options.qrels), str(options.qrels)
     elif options.config is not None:

@@ -300,7 +300,7 @@ COMMANDS = {
             Argument(
                 "--qrels", type=Path, metavar="FILE", help="judgements (default: gold documents of the questions)"
             ),
-            SPLIT,
+            Argument("--split", help="the questions whose gold documents count (default: test)"),
             Argument(
                 "--measures", default="nDCG@10,R@100,RR@10", help="as ir_measures has them (default: %(default)s)"
             ),

@@ -39,9 +39,11 @@ def encoder_memory(config: Config) -> list[EncoderMemory]:
         with suppress(UserError):  # an index of another version, which no command opens
             if part.kind != "bm25" and settings.get("url") is None:
                 encoders.append((key, part.kind == "sparse", parse(EncoderConfig, settings, key)))
-    if not is_missing(index) and (rerank := index.rerank) is not None and rerank.url is None:
-        model = EncoderConfig(path=rerank.model, device=rerank.device, dtype=rerank.dtype)
-        encoders.append(("index.rerank", False, model))
+    named = () if is_missing(index) else index.parts.items()
+    for key, one in (("index", index), *((f"index.parts.{name}", part) for name, part in named)):
+        if not is_missing(one) and (rerank := one.rerank) is not None and rerank.url is None:
+            model = EncoderConfig(path=rerank.model, revision=rerank.revision, device=rerank.device, dtype=rerank.dtype)
+            encoders.append((f"{key}.rerank", False, model))
     if config.embedder.url is None:
         encoders.append(("embedder", False, config.embedder))
     return [

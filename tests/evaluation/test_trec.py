@@ -131,6 +131,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     words = ["evaluate", "retrieval", "--run", str(path)]
     with pytest.raises(UserError, match="name the judgements with --qrels"):
         run(words)
+    with pytest.raises(UserError, match="--qrels and --split both"):
+        run([*words, "--qrels", str(tmp_path / "qrels"), "--split", "dev"])
     with pytest.raises(UserError, match=r"a\.trec: has none of the 1 judged queries"):
         run([*words, "--qrels", str(tmp_path / "qrels")])
     (tmp_path / "x.yaml").write_text("index: {path: x}")

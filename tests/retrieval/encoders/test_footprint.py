@@ -88,3 +88,5 @@ def test_a_reranker_of_this_process_counts(tmp_path: Path) -> None:
     assert sizes({"rerank": {"model": path, "url": "http://127.0.0.1:1/v1"}}) == {}
     parts = {"a": {}, "b": {"kind": "sparse", "encoder": {"path": path}}}
     assert list(sizes({"kind": "fused", "parts": parts})) == ["index.parts.b.encoder"]
+    parts["a"] = {"rerank": {"model": path}}
+    assert list(sizes({"kind": "fused", "parts": parts})) == ["index.parts.b.encoder", "index.parts.a.rerank"]
