@@ -36,6 +36,7 @@ def test_trajectories_and_rows_are_read_by_datasets(
     assert rows["ids"][:] == table["ids"].to_pylist() and rows["loss_mask"][:] == table["loss_mask"].to_pylist()
     card = (tmp_path / "dataset/README.md").read_text()
     for fact in (
+        "sampled, scored and selected by Ratchet." if scope == "kept" else "sampled and scored by Ratchet.",
         f"{count} of 12 planned trajectories are here",
         "11 kept, 1 reward_too_low",
         f"{count} finished",
