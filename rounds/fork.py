@@ -8,14 +8,13 @@ as well, and no model is opened to find out that nothing is missing.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import Any
 
 from ratchet.agents.core.system import models_of
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
-from ratchet.core.files import Segment, read_json_file, refer_to, write_json
+from ratchet.core.files import Segment, read_json_file, refer_to, write_atomic, write_json
 from ratchet.core.parsing import read_mapping
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import scores_path
@@ -122,5 +121,5 @@ def _refer(run: RunFolder, source: RunFolder, store: TrajectoryStore) -> None:
         own = run.path / folder.relative_to(source.path)
         if (folder / record).exists():
             own.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / record, own / record)
+            write_atomic(own / record, (folder / record).read_bytes())
             refer_to(own, folder)

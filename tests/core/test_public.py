@@ -20,6 +20,7 @@ def test_the_public_names_are_these() -> None:
         "Trajectory",
         "load_config",
         "open_index",
+        "play",
         "read_run",
     ]
     for name in ratchet.__all__:
