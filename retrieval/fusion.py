@@ -19,7 +19,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import PartRank, Passage
 from ratchet.retrieval.digests import fused_digest
 from ratchet.retrieval.index import Index, Store
-from ratchet.retrieval.retriever import Retriever, search_batch
+from ratchet.retrieval.retriever import Retriever, check_range, search_batch
 
 Hit = tuple[Any, float]
 """A chunk's number in the parts' common store, or a passage; and its score."""
@@ -47,8 +47,7 @@ class FusedIndex:
 
     def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
         """Return `search` of every query."""
-        if k < 0 or offset < 0:
-            raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
+        check_range(k, offset)
         if k == 0 or not queries:
             return [[] for _ in queries]
         found = {name: self._hits(part, queries) for name, part in self.parts.items()}

@@ -29,6 +29,7 @@ import numpy as np
 
 from ratchet.core.records import Passage, content_key, document_id, with_title
 from ratchet.retrieval.layout import ShardManifest, damaged
+from ratchet.retrieval.retriever import check_range
 
 NOT_THERE = 0xFFFFFFFF
 
@@ -250,8 +251,7 @@ class Index:
 
     def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
         """Return `search` of every query, computed on all cores."""
-        if k < 0 or offset < 0:
-            raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
+        check_range(k, offset)
         if k == 0 or not queries:
             return [[] for _ in queries]
         return [

@@ -28,7 +28,7 @@ from ratchet.core.text import replace_surrogates
 from ratchet.retrieval.digests import reranked_digest
 from ratchet.retrieval.encoders.served import REQUESTS, ModelServer
 from ratchet.retrieval.index import Store, store_of
-from ratchet.retrieval.retriever import Retriever, search_batch
+from ratchet.retrieval.retriever import Retriever, check_range, search_batch
 
 PAIRS_AT_ONCE = 64
 """Pairs of a query and a passage in one batch of the model."""
@@ -65,8 +65,7 @@ class RerankedIndex:
 
     def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
         """Return `search` of every query."""
-        if k < 0 or offset < 0:
-            raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
+        check_range(k, offset)
         if k == 0 or not queries:
             return [[] for _ in queries]
         ranked: list[list[Passage]] = []

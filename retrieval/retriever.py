@@ -31,6 +31,12 @@ class Retriever(Protocol):
         """Return the passages of ranks offset .. offset + k - 1; fewer where no more passages match."""
 
 
+def check_range(k: int, offset: int) -> None:
+    """Raises ValueError for a negative k or offset of a search."""
+    if k < 0 or offset < 0:
+        raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
+
+
 def search_batch(retriever: Retriever, queries: Sequence[str], k: int) -> list[list[Passage]]:
     """Return the best k passages for every query, computed together where the retriever can do that."""
     together: Any = getattr(retriever, "search_batch", None)

@@ -160,6 +160,11 @@ def search_again(point: ChoicePoint) -> Schema | None:
     assert point.fields is not None
     if len(point.searches) >= 2:
         return None
+    return _going_on(point)
+
+
+def _going_on(point: ChoicePoint) -> Schema | None:
+    assert point.fields is not None
     return narrowed(point.schema, {name: [value] for name, value in point.fields.go_on.items()})
 
 
@@ -181,7 +186,7 @@ def quote_question(point: ChoicePoint) -> Schema | None:
     assert point.fields is not None
     if point.searches:
         return None
-    searching = narrowed(point.schema, {name: [value] for name, value in point.fields.go_on.items()})
+    searching = _going_on(point)
     asked = narrowed(searching or point.schema, {name: [point.question.text] for name in point.fields.queries})
     return asked or searching
 

@@ -16,7 +16,7 @@ from ratchet.core.http.clients import Answer, BadResponse, is_local, open_client
 from ratchet.core.http.retry import Backoff, TryAgain, read_retry_after, retry
 from ratchet.core.records import Passage
 from ratchet.core.text import short_line
-from ratchet.retrieval.retriever import SearchError
+from ratchet.retrieval.retriever import SearchError, check_range
 
 
 def _valid_text(text: str) -> str:
@@ -133,8 +133,7 @@ class RemoteIndex:
         self.digest = answer.indexes[names.index(self.name)].digest
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        if k < 0 or offset < 0:
-            raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
+        check_range(k, offset)
         asked = {"query": query, "k": k, "offset": offset}
         body = json.dumps(asked, ensure_ascii=False).encode(errors="replace")  # half a surrogate pair becomes '?'
         answer = self._ask(SearchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search", body)

@@ -27,7 +27,7 @@ from ratchet.core.text import plain_line, plain_text, shortened
 from ratchet.core.text import read_json as text_json
 from ratchet.core.words import NO_TOPIC, content_terms
 from ratchet.retrieval.encoders.limits import Embed
-from ratchet.retrieval.retriever import Retriever, SourceError
+from ratchet.retrieval.retriever import Retriever, SourceError, check_range
 from ratchet.retrieval.sources.client import Access, Busy, Request, ResponseCache, WebClient
 from ratchet.retrieval.sources.source import SearchSource
 
@@ -200,8 +200,7 @@ class ProcessedSource(SearchSource):
         self._processing = content_key(False, *digests)  # the first part was a setting once
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        if k < 0 or offset < 0:
-            raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
+        check_range(k, offset)
         query = plain_line(query)
         if k == 0 or not any(map(str.isalnum, query)):
             return []
