@@ -115,21 +115,27 @@ with event.install_recorder("numba:compile") as compiled:
 def start_twice(folder: Path, number: int) -> subprocess.Popen[str]:
     (folder / "twice.py").write_text(TWICE)
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(REPO)}
-    command = [sys.executable, str(folder / "twice.py"), str(number)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-X", "faulthandler", str(folder / "twice.py"), str(number)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def printed(process: subprocess.Popen[str]) -> str:
+    out, errors = process.communicate()
+    assert process.returncode == 0, f"ended with {process.returncode}: {errors}"
+    return out
 
 
 @pytest.mark.slow
 def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> None:
     started = [start_twice(tmp_path, number) for number in (1, 2, 3)]
-    lines = [process.communicate()[0].split() for process in started]
+    lines = [printed(process).split() for process in started]
     assert [line[0] for line in lines] == ["2", "4", "6"]
     assert sorted(line[1] for line in lines) == ["0", "0", "1"]
 
 
 @pytest.mark.slow
 def test_a_kernel_that_was_compiled_before_is_read_without_all_that_compiling_needs(tmp_path: Path) -> None:
-    assert [start_twice(tmp_path, 21).communicate()[0] for _ in range(2)] == ["42 1 True\n", "42 0 False\n"]
+    assert [printed(start_twice(tmp_path, 21)) for _ in range(2)] == ["42 1 True\n", "42 0 False\n"]
 
 
 def test_a_kernel_is_compiled_where_another_process_never_finishes_it(
