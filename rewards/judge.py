@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from ratchet.agents.core.output import JsonObject, Malformed, all_outputs, grammar, is_explanation, read_output
 from ratchet.core.config import RewardsConfig
@@ -66,6 +66,9 @@ class Verdict(Record):
     finish_reason: str
     asked_again: bool = False
     """True: an earlier reply was cut off, and this one had more room."""
+    tokens: tuple[int, int, int] | None = Field(None, exclude_if=lambda tokens: tokens is None)
+    """Tokens of the prompt, those of them that came out of the prefix cache, and new ones, of both replies where it was
+    asked again; None in logs of earlier versions."""
 
     def read(self, kind: type[R]) -> R | None:
         """The reply as an object; None where the text is not JSON of this form."""
@@ -74,7 +77,8 @@ class Verdict(Record):
     def stored(self, **about: Any) -> dict[str, Any]:
         """The raw reply, as a Score has it among its verdicts."""
         again = {"asked_again": True} if self.asked_again else {}
-        return {**about, "text": self.text, "finish_reason": self.finish_reason, **again}
+        counted = {"tokens": list(self.tokens)} if self.tokens else {}
+        return {**about, "text": self.text, "finish_reason": self.finish_reason, **again, **counted}
 
 
 class CallLog:
@@ -205,7 +209,7 @@ class Judge:
                 seed=int(content_key("judge", self.seed, request.parts)[:8], 16) >> 1,
                 schema=schema,
             )
-            completion = await self._generate(dialogue, params)
+            completion = first = await self._generate(dialogue, params)
             again = completion.finish_reason == "length" and params.max_tokens < room and self._lengthen
             if again:
                 # A service may allow fewer new tokens than its context has, or be too slow: then it stays cut off.
@@ -217,6 +221,7 @@ class Judge:
                 text=self.engine.format.reply_opening + completion.text,
                 finish_reason=completion.finish_reason,
                 asked_again=again,
+                tokens=_tokens({id(reply): reply for reply in (first, completion)}.values()),
             )
             await log.add(call)
         return call
@@ -239,6 +244,12 @@ class Judge:
                 raise
             self._failed_in_a_row = 0
             return completion
+
+
+def _tokens(replies: Iterable[Completion]) -> tuple[int, int, int]:
+    counts = [(reply.prompt_tokens, reply.cached_tokens, reply.new_tokens) for reply in replies]
+    prompt, cached, new = map(sum, zip(*counts, strict=True))
+    return prompt, cached, new
 
 
 def read_reply(text: str, kind: type[R]) -> R | None:

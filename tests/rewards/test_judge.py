@@ -58,6 +58,8 @@ def test_a_cut_off_reply_is_asked_for_again_with_all_that_the_context_has(
     rooms = [context - len(call.prompt) for call in engine.calls]
     asked_with = [call.params.max_tokens for call in engine.calls]
     assert asked_with == [room if limit == "room" else limit for limit, room in zip(limits, rooms, strict=True)]
+    prompts = [verdict["tokens"][0] for verdict in score.verdicts if "tokens" in verdict]
+    assert sum(prompts) == sum(len(call.prompt) for call in engine.calls), "the first reply's tokens are counted too"
     assert (score.value, score.unparsed, cut_off(score.verdicts)) == (
         (1.0, 0, (0, int(max_tokens == 500))) if read else (None, 1, (1, 0))
     )
