@@ -37,7 +37,7 @@ from ratchet.core.tables import new_table, print_table
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.completion import SamplingParams
-from ratchet.inference.http.connection import token_completion, token_request
+from ratchet.inference.http.connection import token_completions, token_request
 from ratchet.inference.http.vllm import HttpEngine
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.serving.server import Server, reserve_port
@@ -159,7 +159,7 @@ class Vllm:
             body = token_request(name, row, params, tokens, chat, send_seed=False)
             body |= {"stop_token_ids": [], "ignore_eos": True}
             answer = await self.engine.connection.json("POST", "completions", body)
-            completion = token_completion(answer, row, params, chat)
+            [completion] = token_completions(answer, row, params, chat)
             return list(completion.ids), completion.cached_tokens
 
         made = await asyncio.gather(*map(ask, prompts))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.completion import Completion, Message, SamplingParams
@@ -48,6 +48,21 @@ class Engine(Protocol):
         """Stop the engine and release its memory or connections."""
 
 
+@runtime_checkable
+class SeveralEngine(Protocol):
+    """An engine that takes several completions of one prompt in one request (`n` of OpenAI's API)."""
+
+    async def generate_several(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        n: int,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> list[Completion]:
+        """As `Engine.generate`, `n` times with random numbers of their own. Fewer where the server gives no more."""
+
+
 _question: ContextVar[str] = ContextVar("question", default="")
 
 
@@ -65,6 +80,11 @@ def asking_about(question: str) -> Iterator[None]:
 def current_question() -> str:
     """Return the question of `asking_about`; empty outside of it."""
     return _question.get()
+
+
+def is_one_request(chat: ChatFormat, params: SamplingParams) -> bool:
+    """Tell whether `generate` asks the engine once."""
+    return chat.thinking is None or (params.schema is None and chat.thinking.budget is None)
 
 
 async def generate(
@@ -86,7 +106,7 @@ async def generate(
     """
     chat = chat or engine.format
     thinking = chat.thinking
-    if thinking is None or (params.schema is None and thinking.budget is None):
+    if thinking is None or is_one_request(chat, params):
         return await engine.generate(prompt, params, adapter, messages)
     ids: list[int] = []
     parts: list[Completion] = []

@@ -32,7 +32,7 @@ from ratchet.core.records import Record, content_key
 from ratchet.core.tasks import gather_or_cancel
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion, SamplingParams
-from ratchet.inference.engine import Engine, EngineError, generate
+from ratchet.inference.engine import Engine, EngineError, SeveralEngine, generate, is_one_request
 from ratchet.rewards.reward import JudgeError, PromptTooLong
 
 MIN_REPLY_TOKENS = 512
@@ -177,57 +177,78 @@ class Judge:
         return dialogue
 
     async def ask_all(self, requests: Sequence[JudgeRequest], owner: str, log: CallLog) -> list[Verdict]:
-        """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served."""
+        """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served.
+
+        Requests with the same prompt are one where the engine takes several completions of a prompt.
+        """
         failures: list[EngineError] = []
+        keys = [self._key(request) for request in requests]
+        missing: dict[Any, list[tuple[str, JudgeRequest]]] = {}
+        for key, request in zip(keys, requests, strict=True):
+            if log.get(owner, key) is None:
+                same = (request.prompt, request.reply, request.temperature)
+                missing.setdefault(same, []).append((key, request))
 
-        async def ask(request: JudgeRequest) -> Verdict | None:
+        async def ask(calls: Sequence[tuple[str, JudgeRequest]]) -> None:
             try:
-                return await self._ask(request, owner, log)
+                dialogue, params = self._prepare(calls[0][1])
+                takes_several = isinstance(self.engine, SeveralEngine) and is_one_request(self.engine.format, params)
+                given = list[Completion]()
+                if takes_several or len(calls) == 1:
+                    given = await self._generate(dialogue, params, len(calls))
             except EngineError as error:
-                failures.append(error)
-                return None
+                failures.extend([error] * len(calls))
+                return
+            for (key, _), completion in zip(calls, given, strict=False):
+                await self._finish(owner, key, dialogue, params, completion, log)
+            await gather_or_cancel([ask([call]) for call in calls[len(given) :]])
 
-        verdicts = await gather_or_cancel([ask(request) for request in requests])
+        await gather_or_cancel([ask(calls) for calls in missing.values()])
         if failures:
             raise JudgeError(f"{len(failures)} of {len(requests)} judge calls failed, such as: {failures[0]}")
-        return [verdict for verdict in verdicts if verdict is not None]
+        return [verdict for key in keys if (verdict := log.get(owner, key)) is not None]
 
-    async def _ask(self, request: JudgeRequest, owner: str, log: CallLog) -> Verdict:
+    def _key(self, request: JudgeRequest) -> str:
         own = () if request.temperature is None else (request.temperature,)
-        key = content_key(self.engine.fingerprint, request.prompt, request.parts, self.seed, *own)
-        call = log.get(owner, key)
-        if call is None:
-            dialogue, schema = self.check_fit(request.prompt), None
-            if self.settings.constrained:
-                schema = grammar(request.reply, self.settings.max_tokens)
-                schema = schema if self.settings.verdicts == "reason_first" else score_first(schema)
-            room = self.engine.max_context - dialogue.tokens
-            params = SamplingParams(
-                temperature=self.settings.temperature if request.temperature is None else request.temperature,
-                top_p=TOP_P,
-                max_tokens=min(self.settings.max_tokens, room),
-                seed=int(content_key("judge", self.seed, request.parts)[:8], 16) >> 1,
-                schema=schema,
-            )
-            completion = first = await self._generate(dialogue, params)
-            again = completion.finish_reason == "length" and params.max_tokens < room and self._lengthen
-            if again:
-                # A service may allow fewer new tokens than its context has, or be too slow: then it stays cut off.
-                with suppress(EngineError):
-                    completion = await self._generate(dialogue, replace(params, max_tokens=room))
-            call = Verdict(
-                owner=owner,
-                key=key,
-                text=self.engine.format.reply_opening + completion.text,
-                finish_reason=completion.finish_reason,
-                asked_again=again,
-                tokens=_tokens({id(reply): reply for reply in (first, completion)}.values()),
-            )
-            await log.add(call)
-        return call
+        return content_key(self.engine.fingerprint, request.prompt, request.parts, self.seed, *own)
 
-    async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:
-        """Raises EngineError; UserError after too many failures in a row, when the judge must be dead."""
+    def _prepare(self, request: JudgeRequest) -> tuple[Dialogue, SamplingParams]:
+        """Raises PromptTooLong."""
+        dialogue, schema = self.check_fit(request.prompt), None
+        if self.settings.constrained:
+            schema = grammar(request.reply, self.settings.max_tokens)
+            schema = schema if self.settings.verdicts == "reason_first" else score_first(schema)
+        return dialogue, SamplingParams(
+            temperature=self.settings.temperature if request.temperature is None else request.temperature,
+            top_p=TOP_P,
+            max_tokens=min(self.settings.max_tokens, self.engine.max_context - dialogue.tokens),
+            seed=int(content_key("judge", self.seed, request.parts)[:8], 16) >> 1,
+            schema=schema,
+        )
+
+    async def _finish(
+        self, owner: str, key: str, dialogue: Dialogue, params: SamplingParams, completion: Completion, log: CallLog
+    ) -> None:
+        """Log a reply, asked for again where it was cut off."""
+        room, first = self.engine.max_context - dialogue.tokens, completion
+        again = completion.finish_reason == "length" and params.max_tokens < room and self._lengthen
+        if again:
+            # A service may allow fewer new tokens than its context has, or be too slow: then it stays cut off.
+            with suppress(EngineError):
+                [completion] = await self._generate(dialogue, replace(params, max_tokens=room))
+        call = Verdict(
+            owner=owner,
+            key=key,
+            text=self.engine.format.reply_opening + completion.text,
+            finish_reason=completion.finish_reason,
+            asked_again=again,
+            tokens=_tokens({id(reply): reply for reply in (first, completion)}.values()),
+        )
+        await log.add(call)
+
+    async def _generate(self, dialogue: Dialogue, params: SamplingParams, n: int = 1) -> list[Completion]:
+        """At most `n` completions, in one request. Raises EngineError; UserError after too many failures in a row, when
+        the judge must be dead."""
         async with self._slots:
             if self._failed_in_a_row >= self._give_up_after:
                 raise UserError(
@@ -235,15 +256,19 @@ class Judge:
                     f"{self._last_error}. Its earlier replies are kept; fix it and run the same command again."
                 )
             try:
-                completion = await generate(self.engine, dialogue.ids, params, messages=dialogue.messages)
-                if completion.finish_reason == "timeout":
+                if n > 1 and isinstance(self.engine, SeveralEngine):
+                    given = await self.engine.generate_several(dialogue.ids, params, n, messages=dialogue.messages)
+                    given[1:] = [replace(other, cached_tokens=other.prompt_tokens) for other in given[1:]]
+                else:
+                    given = [await generate(self.engine, dialogue.ids, params, messages=dialogue.messages)]
+                if any(completion.finish_reason == "timeout" for completion in given):
                     raise EngineError("the request took longer than its limit (models.*.timeout)")
             except EngineError as error:
                 self._failed_in_a_row += 1
                 self._last_error = str(error)
                 raise
             self._failed_in_a_row = 0
-            return completion
+            return given
 
 
 def _tokens(replies: Iterable[Completion]) -> tuple[int, int, int]:

@@ -23,7 +23,16 @@ from ratchet.core.text import replace_surrogates
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.completion import AUTHORS, ChatTurn, Completion, FinishReason, Message, Part, SamplingParams
 from ratchet.inference.engine import EngineError
-from ratchet.inference.http.connection import Connection, StatusError, TextResponse, is_context_full, parse_response
+from ratchet.inference.http.connection import (
+    REJECTION_STATUSES,
+    Connection,
+    StatusError,
+    TextChoice,
+    TextResponse,
+    Usage,
+    is_context_full,
+    parse_response,
+)
 from ratchet.inference.schemas import SchemaRefused, only_schema
 
 LINE_BREAK = ord("\n")
@@ -119,6 +128,7 @@ class ChatApiEngine:
             more.pop("top_p", None)
         self.fingerprint = content_key("chat-api", self._name, told | more)
         self._slots = asyncio.Semaphore(model.max_in_flight)
+        self._takes_several = True
 
     async def generate(
         self,
@@ -128,6 +138,19 @@ class ChatApiEngine:
         messages: Sequence[Message] = (),
     ) -> Completion:
         """Send `messages`, whose characters are `prompt`."""
+        return (await self.generate_several(prompt, params, 1, adapter, messages))[0]
+
+    async def generate_several(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        n: int,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> list[Completion]:
+        """See `inference.engine.SeveralEngine`: a service counts the prompt's tokens once."""
+        if n > 1 and not self._takes_several:
+            return []
         if adapter is not None:
             raise UserError(
                 f"{adapter}: {self._name} is a closed model (engine: chat-api), which takes no adapter; evaluate it "
@@ -141,15 +164,18 @@ class ChatApiEngine:
         prompt_tokens = self.format.count(prompt)
         if prompt_tokens >= self.max_context:
             raise EngineError(f"the prompt has {prompt_tokens} tokens, the model's context holds {self.max_context}")
-        body = chat_request(self._model, self._name, messages, params)
+        body = chat_request(self._model, self._name, messages, params) | ({} if n == 1 else {"n": n})
         try:
             async with self._slots:
                 answer = await self.connection.json("POST", "chat/completions", body)
         except StatusError as error:
             if is_context_full(error.status, error.codes, error.text):
-                return Completion(ids=(), text="", finish_reason="context", prompt_tokens=prompt_tokens)
+                return [Completion(ids=(), text="", finish_reason="context", prompt_tokens=prompt_tokens)] * n
+            if n > 1 and error.status in REJECTION_STATUSES:
+                self._takes_several = False
+                return []
             raise self._explained(error, params) from None
-        return chat_completion(answer, prompt_tokens, self.format)
+        return chat_completions(answer, prompt_tokens, self.format)
 
     async def close(self) -> None:
         await self.connection.close()
@@ -194,14 +220,20 @@ def chat_request(model: ModelConfig, name: str, messages: Sequence[Message], par
     return body
 
 
-def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat) -> Completion:
-    """Read the completion in a response of POST /chat/completions; its ids are the characters of the text.
+def chat_completions(data: Any, prompt_tokens: int, chat: ChatFormat) -> list[Completion]:
+    """Read the completions in a response of POST /chat/completions; their ids are the characters of the text.
 
     A refusal is the model's answer. `prompt_tokens` counts where the response has no usage. Raises EngineError where
     the response is invalid, or the service withheld it.
     """
     answer = parse_response(TextResponse, data)
-    choice, usage = answer.choices[0], answer.usage
+    is_alone = len(answer.choices) == 1  # else the usage is that of all
+    return [_completion(choice, answer.usage, is_alone, prompt_tokens, chat) for choice in answer.choices]
+
+
+def _completion(
+    choice: TextChoice, usage: Usage | None, is_alone: bool, prompt_tokens: int, chat: ChatFormat
+) -> Completion:
     reasons: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
     if choice.finish_reason not in reasons:
         raise EngineError(f"the service ended the answer for the reason {str(choice.finish_reason)[:100]!r}")
@@ -215,6 +247,6 @@ def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat) -> Completi
         finish_reason=reasons[choice.finish_reason],
         prompt_tokens=usage.prompt_tokens if usage else prompt_tokens,
         cached_tokens=(details.cached_tokens or 0) if details else 0,
-        hidden_thought_tokens=(hidden.reasoning_tokens or 0) if hidden else 0,
-        billed_tokens=usage.completion_tokens if usage else chat.count(ids),
+        hidden_thought_tokens=(hidden.reasoning_tokens or 0) if hidden and is_alone else 0,
+        billed_tokens=usage.completion_tokens if usage and is_alone else chat.count(ids),
     )

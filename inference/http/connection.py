@@ -397,16 +397,21 @@ def token_request(
     return body
 
 
-def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat) -> Completion:
-    """Read the completion in a response of POST /completions, its ids exactly those that the server sampled.
+def token_completions(data: Any, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat) -> list[Completion]:
+    """Read the completions in a response of POST /completions, their ids exactly those that the server sampled.
 
     Raises EngineError where the response is invalid, or the server changed the prompt; NoTokenIds where it has no ids.
     """
     answer = parse_response(TokenResponse, data)
-    choice = answer.choices[0]
-    if answer.usage.prompt_tokens != len(prompt) or choice.prompt_token_ids not in (None, list(prompt)):
+    return [_token_completion(choice, answer.usage, prompt, params, chat) for choice in answer.choices]
+
+
+def _token_completion(
+    choice: TokenChoice, usage: Usage, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat
+) -> Completion:
+    if usage.prompt_tokens != len(prompt) or choice.prompt_token_ids not in (None, list(prompt)):
         raise EngineError(
-            f"the server read {answer.usage.prompt_tokens} prompt tokens, not the {len(prompt)} that were sent: it "
+            f"the server read {usage.prompt_tokens} prompt tokens, not the {len(prompt)} that were sent: it "
             "cut or changed the prompt; serve with a --max-model-len that holds max_context"
         )
     if choice.token_ids is None:
@@ -436,7 +441,7 @@ def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, c
         logprobs = tuple(value for value in given if value is not None)
         if len(logprobs) != len(ids):
             raise EngineError(f"the server returned {len(logprobs)} log-probabilities for {len(ids)} tokens")
-    details = answer.usage.prompt_tokens_details
+    details = usage.prompt_tokens_details
     return Completion(
         ids=tuple(ids),
         text=chat.decode(ids[:-1] if ended else ids),

@@ -32,7 +32,7 @@ from ratchet.inference.http.connection import (
     is_context_full,
     is_schema_rejected,
     parse_response,
-    token_completion,
+    token_completions,
     token_request,
 )
 from ratchet.inference.schemas import SchemaRejected
@@ -85,6 +85,17 @@ class HttpEngine:
         adapter: str | None = None,
         messages: Sequence[Message] = (),
     ) -> Completion:
+        return (await self.generate_several(prompt, params, 1, adapter, messages))[0]
+
+    async def generate_several(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        n: int,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> list[Completion]:
+        """See `inference.engine.SeveralEngine`."""
         await self.connect()
         room = self.max_context - len(prompt)
         if room < 1:
@@ -93,7 +104,7 @@ class HttpEngine:
             loaded = None
             try:
                 loaded = await self._adapter(adapter) if adapter else None
-                completion = await self._ask(loaded, prompt, params, room)
+                completions = await self._ask(loaded, prompt, params, room, n)
                 break
             except NoTokenIds as error:
                 if self._has_answered:
@@ -104,7 +115,7 @@ class HttpEngine:
                     if not self._warned:
                         self._warned = True
                         logger.warning("%s holds fewer tokens than max_context: %s", self.connection.url, error)
-                    return Completion(ids=(), text="", finish_reason="context", prompt_tokens=len(prompt))
+                    return [Completion(ids=(), text="", finish_reason="context", prompt_tokens=len(prompt))] * n
                 if params.schema is not None and is_schema_rejected(error.status, error.codes, error.text):
                     raise SchemaRejected(
                         f"{error}\nThe server refuses the JSON schema of this answer. Serve with another "
@@ -123,19 +134,19 @@ class HttpEngine:
                     "the server knows the model (models.*.served_name)?"
                 ) from None
         self._has_answered = True
-        return completion
+        return completions
 
     async def close(self) -> None:
         await self.connection.close()
 
     async def _ask(
-        self, loaded: _Loaded | None, prompt: Sequence[int], params: SamplingParams, room: int
-    ) -> Completion:
+        self, loaded: _Loaded | None, prompt: Sequence[int], params: SamplingParams, room: int, n: int
+    ) -> list[Completion]:
         name = loaded.name if loaded else self._name
         async with self._slots:
             body = token_request(name, prompt, params, room, self.format, self._model.send_seed)
-            answer = await self.connection.json("POST", "completions", body)
-        return token_completion(answer, prompt, params, self.format)
+            answer = await self.connection.json("POST", "completions", body if n == 1 else body | {"n": n})
+        return token_completions(answer, prompt, params, self.format)
 
     # Once per server, once per adapter
 
@@ -212,13 +223,24 @@ class ReplicaEngine:
         adapter: str | None = None,
         messages: Sequence[Message] = (),
     ) -> Completion:
+        return (await self.generate_several(prompt, params, 1, adapter, messages))[0]
+
+    async def generate_several(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        n: int,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> list[Completion]:
+        """See `inference.engine.SeveralEngine`."""
         await gather_or_cancel([server.connect() for server in self.servers])
         self.max_context = min(server.max_context for server in self.servers)
         for server in self.servers:
             server.max_context = self.max_context
         question = current_question() or tuple(prompt)
         chosen = self.servers[int(content_key(question)[:8], 16) % len(self.servers)]
-        return await chosen.generate(prompt, params, adapter, messages)
+        return await chosen.generate_several(prompt, params, n, adapter, messages)
 
     async def close(self) -> None:
         for server in self.servers:

@@ -66,7 +66,8 @@ class Service(FakeServer):
         self.taken.append(body)
         message = {"role": "assistant", "content": self.say(body), "refusal": None} | self.message
         choice = {"index": 0, "message": message, "finish_reason": self.finish, "logprobs": None}
-        answer = {"object": "chat.completion", "model": body["model"], "choices": [choice], "usage": self.usage}
+        choices = [choice] * body.get("n", 1)
+        answer = {"object": "chat.completion", "model": body["model"], "choices": choices, "usage": self.usage}
         return Reply(body=answer)
 
 

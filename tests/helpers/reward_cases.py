@@ -12,6 +12,7 @@ from ratchet.core.records import Conversation, Passage, Question, Score, Span, S
 from ratchet.core.tasks import run_outside_event_loop
 from ratchet.core.text import normalise_answer
 from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.engine import Engine
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.retrieval.encoders.limits import Embed
 from ratchet.rewards.inputs import Inputs, ScoreJudge
@@ -105,7 +106,7 @@ def rule_score(name: str, question: Question, made: Trajectory, embed: Embed = n
 
 def judge_it(
     folder: Path,
-    engine: ScriptedEngine,
+    engine: Engine,
     name: str,
     question: Question,
     made: Trajectory,
@@ -135,7 +136,9 @@ def judge_it(
                 owner=made.key,
                 name=name,
             )
-            return asker.finish(await reward.apply(question, outline(made), {made.key: made}, asker))
+            score = asker.finish(await reward.apply(question, outline(made), {made.key: made}, asker))
+        await engine.close()
+        return score
 
     return asyncio.run(run())
 

@@ -57,6 +57,7 @@ class Server(FakeServer):
         self.ids: list[int] = []
         self.text = "Velm"
         self.finish: str | None = "stop"
+        self.choices = 1
         self.patch: dict[str, Any] = {}
         """Overrides in an answer, by field: 'choice.token_ids', 'usage.prompt_tokens' and so on."""
         self.at_once = self.most_at_once = 0
@@ -145,7 +146,7 @@ class Server(FakeServer):
         return self._answer({"id": "chatcmpl-1", "object": "chat.completion", "model": "tiny"}, choice, usage)
 
     def _answer(self, answer: dict[str, Any], choice: dict[str, Any], usage: dict[str, Any]) -> Reply:
-        answer |= {"choices": [choice], "usage": usage}
+        answer |= {"choices": [choice] * self.choices, "usage": usage}
         for key, value in self.patch.items():
             section, _, name = key.partition(".")
             if name:

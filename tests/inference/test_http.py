@@ -14,7 +14,7 @@ from ratchet.inference.completion import SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.engines import open_engine
 from ratchet.inference.schemas import schema_grammar
-from tests.helpers.wire_server import SCHEMA, Server, World, adapter, failure
+from tests.helpers.wire_server import GREEDY, SCHEMA, Server, World, adapter, failure
 
 pytestmark = pytest.mark.server
 
@@ -51,6 +51,14 @@ async def test_everything_about_sampling_is_sent(world: World) -> None:
     neutral = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
     assert neutral.items() <= body.items()
     assert '"\\"a\\"" ": "' in body["structured_outputs"]["grammar"], "the in-process engine's white space"
+
+
+async def test_several_completions_of_a_prompt_are_one_request(world: World) -> None:
+    world.server.choices = 3
+    completions = await world.engine.generate_several(world.dialogue.ids, GREEDY, 3)
+    assert [completion.ids for completion in completions] == [tuple(world.server.ids)] * 3
+    (request,) = world.server.asked()
+    assert request.body["n"] == 3
 
 
 async def test_log_probabilities_under_a_grammar_are_not_passed_off_as_the_models_own(world: World) -> None:
