@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -223,6 +223,9 @@ class Judged(Reward):
     """The judge's prompts that it asks with, by slot, in our own words."""
     after: tuple[str, ...] = ()
     """Scores of the same trajectory that are computed before, where they are asked for."""
+    judged: Callable[[Trajectory], Hashable] | None = None
+    """The part of a trajectory that the judge is shown, by which equal answers to a question are judged once; None: all
+    of it, so that none are equal."""
     settings: tuple[str, ...] = ()
     """Keys under `rewards` that this score depends on and not every judged one."""
     empty: Callable[[RewardsConfig], float] = lambda rewards: 0.0

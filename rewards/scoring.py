@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any
 
 from ratchet.core.config import Config, Section
 from ratchet.core.config.system import TOP_P
@@ -23,7 +23,7 @@ from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
 from ratchet.core.records import Question, Score, content_key
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.tasks import for_each, run_or_cancel
+from ratchet.core.tasks import for_each, gather_or_cancel, run_or_cancel
 from ratchet.core.text import NORMALISATIONS, plain_text
 from ratchet.inference.engine import Engine, asking_about
 from ratchet.inference.engines import close_engines, max_requests, open_engines
@@ -56,7 +56,6 @@ MAX_IN_FLIGHT = 8
 
 Scores = dict[tuple[str, str], Score]
 """By (trajectory key, score name)."""
-Kind = TypeVar("Kind", Rule, Judged)
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,22 @@ class Work:
         known = {one.key for one in outlines if one.key in found and found[one.key].content == one.content}
         return {key: found[key] for key in known}, [one for one in outlines if one.key not in known]
 
-    def in_order(self, pairs: Iterable[tuple[Kind, Outline]]) -> list[tuple[Kind, Outline]]:
-        """Order pairs by trajectory: each is read once, and the prompts of one answer share their prefix."""
+    def in_order(self, pairs: Iterable[tuple[Rule, Outline]]) -> list[tuple[Rule, Outline]]:
+        """Order pairs by trajectory: each is read once."""
         place = {key: at for at, key in enumerate(self.trajectories)}
         return sorted(pairs, key=lambda pair: place[pair[1].key])
+
+    def equal(self, rewards: Sequence[Judged], outlines: Sequence[Outline]) -> list[tuple[Judged, list[Outline]]]:
+        """By reward, the groups of a question's trajectories of which the judge is shown the same. Those of one
+        trajectory follow each other: it is read once, and the prompts about its answer share their prefix."""
+        groups: dict[Any, tuple[Judged, list[Outline]]] = {}
+        for one in outlines:
+            for reward in rewards:
+                fixed = reward.fixed_score(self.questions[one.question_id], one)
+                shown = reward.judged if fixed is None and len(outlines) > 1 else None
+                part = one.key if shown is None else ("equal", shown(self.trajectories[one.key]))
+                groups.setdefault((reward.name, part), (reward, []))[1].append(one)
+        return list(groups.values())
 
     async def score(self, reward: Rule | Judged, outline: Outline, given: Inputs, empty: float = 0.0) -> Score:
         """The score of a trajectory: that of its ending, or what the reward gives it."""
@@ -174,10 +185,14 @@ class Scorer:
             segments: dict[str, Segment] = {}
             logs: dict[str, CallLog] = {}
             scores: Scores = {}
-            missing: dict[str, list[Outline]] = {}
+            questions: dict[str, list[Outline]] = {}
+            for outline in work.trajectories.outlines.values():
+                questions.setdefault(outline.question_id, []).append(outline)
+            missing = set[str]()
             for reward in rewards:
                 name = reward.name
-                stored, missing[name] = work.stored(reward, settings[name])
+                stored, left = work.stored(reward, settings[name])
+                missing |= {outline.question_id for outline in left}
                 scores |= {(key, name): score for key, score in stored.items()}
                 segments[name] = stack.enter_context(Segment(score_file(work.folder, name, settings[name])))
                 log_file = call_log_file(work.folder, name, settings[name])
@@ -189,8 +204,7 @@ class Scorer:
             for known in scores.values():
                 _count(tally, known)
 
-            async def score(pair: tuple[Judged, Outline]) -> None:
-                reward, outline = pair
+            async def ask(reward: Judged, outline: Outline) -> Score:
                 name, key, question = reward.name, outline.key, work.questions[outline.question_id]
                 asker = ScoreJudge(
                     normalise=inputs.normalise,
@@ -206,24 +220,40 @@ class Scorer:
                     name=short_name(name),
                 )
                 with asking_about(question.id):  # what is asked of one answer begins alike: one server, of several
-                    given = await _judge_one(reward, outline, work, asker)
-                if given.state != "unfinished":
-                    segments[name].append(given)
-                    logs[name].forget(key)
-                scores[key, name] = given
-                progress.advance(1, note=_count(tally, given))
+                    return await _judge_one(reward, outline, work, asker)
 
-            # Precision comes after the rest: it reuses the claims that faithfulness extracted.
-            for late in (False, True):
-                turn = [reward for reward in rewards if bool(reward.after) is late]
-                pairs = [(reward, outline) for reward in turn for outline in missing[reward.name]]
-                await for_each(work.in_order(pairs), score, concurrency)
-        left = unfinished(scores)
-        for name in settings.keys() - {score.name for score in left}:
+            def keep(score: Score) -> None:
+                name, key = score.name, score.trajectory
+                if score.state != "unfinished":
+                    segments[name].append(score)
+                    logs[name].forget(key)
+                scores[key, name] = score
+                progress.advance(1, note=_count(tally, score))
+
+            async def score_equal(reward: Judged, outlines: Sequence[Outline]) -> None:
+                known = [scores[at] for one in outlines if (at := (one.key, reward.name)) in scores]
+                left = [one for one in outlines if (one.key, reward.name) not in scores]
+                if not known:
+                    known = [await ask(reward, left.pop(0))]
+                    keep(known[0])
+                for one in left:
+                    keep(equal_score(known[0], one))
+
+            async def judge_question(question: str) -> None:
+                # Precision comes after the rest: it reuses the claims that faithfulness extracted.
+                for late in (False, True):
+                    turn = [reward for reward in rewards if bool(reward.after) is late]
+                    groups = work.equal(turn, questions[question])
+                    await gather_or_cancel([score_equal(reward, outlines) for reward, outlines in groups])
+
+            at_once = 1 + concurrency * len(questions) // total  # questions, so that the judge has enough to do
+            await for_each([question for question in questions if question in missing], judge_question, at_once)
+        waiting = unfinished(scores)
+        for name in settings.keys() - {score.name for score in waiting}:
             call_log_file(work.folder, name, settings[name]).unlink(missing_ok=True)
-        if left:
+        if waiting:
             print(
-                f"{len(left)} of {total} judged scores are unfinished, such as: {plain_text(left[0].reason)}\n"
+                f"{len(waiting)} of {total} judged scores are unfinished, such as: {plain_text(waiting[0].reason)}\n"
                 "Run the same command again to compute only these.",
                 file=sys.stderr,
             )
@@ -289,6 +319,13 @@ def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
     return [score for score in scores.values() if score.state == "unfinished"]
 
 
+def equal_score(score: Score, outline: Outline) -> Score:
+    """The score of a trajectory of which the judge would be shown the same."""
+    verdicts = tuple({name: value for name, value in one.items() if name != "tokens"} for one in score.verdicts)
+    own = {"trajectory": outline.key, "content": outline.content, "equal_to": score.equal_to or score.trajectory}
+    return score.model_copy(update={**own, "verdicts": verdicts})
+
+
 async def _judge_one(reward: Judged, outline: Outline, work: Work, judge: ScoreJudge) -> Score:
     try:
         return judge.finish(await work.score(reward, outline, judge, reward.empty(judge.settings)))
@@ -301,6 +338,9 @@ async def _judge_one(reward: Judged, outline: Outline, work: Work, judge: ScoreJ
 def _count(tally: Counter[str], score: Score) -> str:
     """Add a score to the tally of a progress line, and return its note."""
     tally[score.state] += score.state != "scored"
-    tally["unparsed verdicts"] += score.unparsed
-    tally["cut off"] += cut_off(score.verdicts)[0]
+    if score.equal_to:
+        tally["equal"] += 1
+    else:
+        tally["unparsed verdicts"] += score.unparsed
+        tally["cut off"] += cut_off(score.verdicts)[0]
     return "  ".join(f"{name} {count}" for name, count in tally.items() if count)

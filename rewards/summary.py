@@ -64,19 +64,22 @@ def _weights_text(selection: Selection) -> str:
 def scores_lines(names: Sequence[str], scores: Mapping[tuple[str, str], Score], judge: str) -> Iterator[str]:
     """Yield the means of the scores over all answers, the judge's verdicts that are unparsed, and why scores are
     null."""
-    means, judged, nulls = [], [], Counter[str]()
+    means, judged, nulls, equal = [], [], Counter[str](), Counter[str]()
     for name in names:
         reward, given = load_reward(name), [score for (_, scored), score in scores.items() if scored == name]
         title = reward.title if reward.is_outside else name
         means.append(f"{title} {_number(_mean(score.value for score in given if score.value is not None))}")
         if reward.needs_judge:
-            judged.append(f"{title} {_unparsed(given)}")
+            judged.append(f"{title} {_unparsed([score for score in given if not score.equal_to])}")
+            equal[title] = sum(bool(score.equal_to) for score in given)
         for score in given:
             if score.value is None:
                 nulls[f"{title}: {'unfinished: ' * (score.state == 'unfinished')}{score.reason}"] += 1
     yield f"mean scores: {', '.join(means)}"
     if judged:
         yield f"unparsed verdicts of {judge}: {', '.join(judged)}"
+    if equal.total():
+        yield f"answers judged with an equal one: {', '.join(f'{title} {count}' for title, count in equal.items())}"
     if nulls:
         yield f"null: {'; '.join(f'{count} {reason}' for reason, count in nulls.most_common(3))}"
 

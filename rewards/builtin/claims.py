@@ -238,11 +238,16 @@ def _shown(claims: Sequence[Claim]) -> list[dict[str, Any]]:
     return [claim.model_dump() for claim in claims]
 
 
+def documents_of(trajectory: Trajectory) -> list[dict[str, str]]:
+    """The documents that the judge is shown."""
+    return [{"title": passage.title, "text": passage.text} for passage in trajectory.passages]
+
+
 async def faithfulness(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> tuple[float | None, str]:
     """The mean of (s + 1) / 2 over the claims against the documents."""
     if not trajectory.passages:
         return 0.0, "no documents to check the answer against"
-    documents = [{"title": passage.title, "text": passage.text} for passage in trajectory.passages]
+    documents = documents_of(trajectory)
 
     def check(claims: Sequence[Claim]) -> str:
         # Documents before claims: they are the long part, and the same in every run.
@@ -272,6 +277,7 @@ REWARDS = {
         against_documents=True,
         scale=(-1, 1),
         prompts={**CLAIMS_PROMPT, **SUPPORT_PROMPT},
+        judged=lambda one: (one.response, *(tuple(shown.items()) for shown in documents_of(one))),
         settings=("extracted", "extraction_temperature", "omitted_claims"),
     ),
     "precision": Judged(
@@ -281,6 +287,7 @@ REWARDS = {
         needs=("reference", "answers", "nuggets"),
         prompts={**CLAIMS_PROMPT, **EXPECTED_PROMPT},
         after=("faithfulness",),
+        judged=lambda one: (one.answer, one.response),
         settings=("extracted", "extraction_temperature"),
     ),
 }

@@ -113,6 +113,7 @@ REWARD = Judged(
     needs=("nuggets", "reference"),
     scale=(-1, 2),
     prompts={**nuggets.PROMPTS, **PROMPTS},
+    judged=lambda trajectory: trajectory.answer,
     settings=("extracted", "extraction_temperature", "empty_response"),
     empty=lambda rewards: 1 / 3 if rewards.empty_response == "abstention" else 0.0,
 )

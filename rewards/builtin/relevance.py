@@ -44,4 +44,5 @@ REWARD = Judged(
     score=score,
     needs=("reference", "answers", "nuggets"),
     prompts=PROMPTS,
+    judged=lambda trajectory: trajectory.answer,
 )

@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.config import ModelConfig
-from ratchet.core.records import Question
+from ratchet.core.records import Question, Score, Trajectory
 from ratchet.inference.http.chat_api import ChatApiEngine
+from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
+from ratchet.rewards.selection import select
+from ratchet.rewards.summary import scores_lines
+from ratchet.sampling.store import Trajectories
 from tests.helpers.closed_service import KEY, closed_service, refusal
 from tests.helpers.reward_cases import judge_it, make_config, material, score_with, scripted_judge, trajectory
 
@@ -84,3 +88,36 @@ def test_runs_of_one_prompt_are_one_request_where_a_service_takes_several(
         score = judge_it(tmp_path, engine, "relevance", QUESTIONS[0], TRAJECTORIES[0], runs=3)
         assert score.value == 1.0 and len(score.verdicts) == 3
         assert [body.get("n", 1) for body in service.taken] == ([3] if takes_several else [1, 1, 1])
+
+
+def test_equal_answers_with_equal_documents_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    question, answer = QUESTIONS[0], f"{FACTS[0]}. {FACTS[1]}."
+    made = [
+        trajectory(0, answer, "q0", documents=[FACTS[0]]),
+        trajectory(1, answer, "q0", documents=[FACTS[0]]),
+        trajectory(2, answer, "q0", documents=[FACTS[1]]),
+        trajectory(3, f"{FACTS[0]}.", "q0", documents=[FACTS[0]]),
+        trajectory(4, answer, "q0", "failed"),
+    ]
+    names = ["correctness", "faithfulness", "precision"]
+    config = make_config(tmp_path, [question], rewards={"runs": 2, "weights": dict.fromkeys(names, 1)})
+
+    def score(folder: str, given: Sequence[Trajectory], engine: ScriptedEngine) -> dict[tuple[str, str], Score]:
+        monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
+        return score_with(config, [question], given, names, tmp_path / folder)
+
+    engine, alone = scripted_judge(), scripted_judge()
+    first = score("scores", made[:1], engine)
+    scores = score("scores", made, engine)
+    assert {at: scores[at] for at in first} == first, "what is stored stays"
+    equal = {(one.sample, name) for one in made for name in names if scores[one.key, name].equal_to}
+    assert equal == {(1, name) for name in names} | {(2, "correctness"), (2, "precision")}
+    assert {score.equal_to for score in scores.values()} == {"", made[0].key}
+    apart = [score(f"alone-{one.sample}", [one], alone) for one in made]
+    values = {at: value.value for one in apart for at, value in one.items()}
+    assert {at: value.value for at, value in scores.items()} == values
+    assert (len(engine.calls), len(alone.calls)) == (42, 72)
+    assert score("scores", made, scripted_judge()) == scores, "each sample has its own record"
+    (line,) = [line for line in scores_lines(names, scores, "judge") if "equal" in line]
+    assert line == "answers judged with an equal one: correctness 2, faithfulness 1, precision 2"
+    assert select([question], Trajectories.of(made), scores, config.rewards.weights, config.rewards.select).kept
