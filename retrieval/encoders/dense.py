@@ -112,7 +112,7 @@ class ServedEncoder:
     """A dense encoder behind an address. Threads may call it at once."""
 
     document_limit = None
-    """What its model reads is not known: a server refuses longer texts, or cuts them."""
+    """What its model reads is not known: its server cuts longer texts (`served.CUT`)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         self.query_prefix, self.document_prefix = prefixes = prefixes_of(config, {}, [config.path])

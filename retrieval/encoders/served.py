@@ -3,16 +3,20 @@
     POST {url}/embeddings {model, input: [texts]}              -> {data: [{index, embedding: [numbers]}]}
     POST {url}/rerank     {model, query, documents: [texts]}   -> {results: [{index, relevance_score}]}
 
-The first is OpenAI's, the second Jina's and Cohere's. What is transient is asked again. A server that gives no usable
-answer is a SearchError: a trajectory fails, or a score stays unfinished, and is made again later; a command ends.
+The first is OpenAI's, the second Jina's and Cohere's. What is transient is asked again. vLLM refuses what is longer
+than its model reads unless it is told to cut it, which other servers need not understand: what a server refuses is
+asked again with that. A server that gives no usable answer is a SearchError: a trajectory fails, or a score stays
+unfinished, and is made again later; a command ends.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx
@@ -34,6 +38,12 @@ REQUESTS = 16
 """Requests in flight for the vectors of many texts."""
 TIMEOUT = 60.0
 """Seconds of one attempt."""
+CUT = {"truncate_prompt_tokens": -1}
+"""vLLM's field by which it cuts texts to what its model reads, as sentence-transformers does."""
+TOO_LONG = (400, 413, 422)
+"""Statuses of servers that refuse a text for its length."""
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -46,6 +56,7 @@ class ModelServer:
         where the environment's proxies or certificates cannot be used."""
         self._url, self._model, self._key_env, self._section = url.rstrip("/"), model, key_env, section
         self._key = os.environ.get(key_env, "").strip()
+        self._warned = False
         if not is_local(self._url):
             check_environment()  # clients are opened later
 
@@ -97,8 +108,18 @@ class ModelServer:
         if answer.status in (401, 403):
             raise UserError(f"{problem}; the key is read from the variable {self._key_env}")
         if not answer.busy and answer.status not in TRANSIENT:
+            if answer.status in TOO_LONG and not body.keys() & CUT:
+                with suppress(SearchError):
+                    cut = self._attempt(client, url, body | CUT)
+                    self._warn_of_cut(url)
+                    return cut
             raise SearchError(f"{problem}; the request itself is refused (see {self._section} in the config)")
         raise TryAgain(problem, read_retry_after(answer.headers))
+
+    def _warn_of_cut(self, url: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("%s: texts that are longer than the model reads are cut there", url)
 
     def _line(self, message: object) -> str:
         text = str(message)

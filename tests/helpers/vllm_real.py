@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 from ratchet.core.config import ModelConfig
 from tests.helpers.experiment import ROOT, kill, preloaded
+from tests.helpers.gateway import free_port
 from tests.helpers.waiting import wait_for
 
 VLLM = ROOT / ".venv-vllm" / "bin" / "python"
@@ -23,11 +25,16 @@ UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}
 """For a server: vLLM compiles one function even where models are run eagerly, in half a minute on a new machine."""
 
 
-def vllm_model(path: str, max_context: int = 1024, **arguments: Any) -> dict[str, Any]:
-    """The section of a config for a model that vLLM's CPU build serves.
+COMPUTING = {
+    "kv-cache-memory-bytes": 500_000_000,
+    "distributed-executor-backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor",
+}
+"""For a server: it computes in the process of the engine, since vLLM's modules take each process seven seconds to
+import."""
 
-    It computes in the process of the engine, since vLLM's modules take each process seven seconds to import.
-    """
+
+def vllm_model(path: str, max_context: int = 1024, **arguments: Any) -> dict[str, Any]:
+    """The section of a config for a model that vLLM's CPU build serves."""
     return {
         "path": path,
         "engine": "vllm",
@@ -37,11 +44,7 @@ def vllm_model(path: str, max_context: int = 1024, **arguments: Any) -> dict[str
         "send_seed": False,
         "serve": {
             "python": str(VLLM),
-            "arguments": {
-                "kv-cache-memory-bytes": 500_000_000,
-                "distributed-executor-backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor",
-                **arguments,
-            },
+            "arguments": {**COMPUTING, **arguments},
         },
     }
 
@@ -86,6 +89,37 @@ def serving(path: str, folder: Path, max_context: int = 1024, **arguments: Any) 
         os.environ.pop(KEY)
         if before is not None:
             os.environ[KEY] = before
+
+
+@contextmanager
+def serving_pooler(path: Path, folder: Path) -> Iterator[str]:
+    """A server of an encoder or a cross-encoder, started as vLLM's documentation does; the address of its API."""
+    port = free_port()
+    command = [str(VLLM), "-m", "vllm.entrypoints.openai.api_server", "--model", str(path), "--host", "127.0.0.1"]
+    arguments = {"port": port, "dtype": "float32", **COMPUTING}
+    words = [word for key, value in arguments.items() for word in (f"--{key}", str(value))]
+    log = folder / "vllm.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*command, *words, "--enforce-eager"],
+            env=os.environ | UNCOMPILED | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        wait_for(lambda: _healthy(port), process=process)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health").is_success
+    except httpx.TransportError:
+        return False
 
 
 def kill_tree(port: int) -> None:

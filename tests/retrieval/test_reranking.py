@@ -176,6 +176,24 @@ def test_an_answer_that_cannot_be_used_is_named(
         score([("q", ["a"])])
 
 
+@pytest.mark.server
+def test_what_a_server_refuses_is_cut_where_it_can_do_that(
+    server: RerankServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """vLLM refuses a text that is too long, unless the request says to cut it; others do not know the field."""
+    score = reranking.open_reranker(RerankConfig(model="bge", url=f"{server.url}/v1"))
+    for _ in range(2):
+        server.faults.append(Reply(400, "maximum context length is 512 tokens"))
+        assert score([("q", ["x" * 700])]) == [[7.0]]
+    assert [request.body.get("truncate_prompt_tokens") for request in server.requests] == [None, -1] * 2
+    assert [record.message for record in caplog.records] == [
+        f"{server.url}/v1/rerank: texts that are longer than the model reads are cut there"
+    ]
+    server.faults.extend([Reply(422, "text too long"), Reply(422, "unknown field truncate_prompt_tokens")])
+    with pytest.raises(SearchError, match="text too long; the request itself is refused"):
+        score([("q", ["a"])])
+
+
 def test_it_is_a_key_of_any_index_and_counts_in_its_digest(tmp_path: Path) -> None:
     tiny_index(tmp_path, DOCUMENTS)
     folder = str(tmp_path / "index")
