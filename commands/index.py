@@ -20,8 +20,9 @@ from ratchet.index_build.content import open_content_factory
 from ratchet.retrieval.layout import IndexSettings, Manifest, ShardManifest, read_manifest, read_shards, verify
 from ratchet.retrieval.loader import MILVUS_LITE
 
-OTHER_MACHINE = (
-    "index.url or index.source is set: the index is another machine's; build it there, from a config with index.path"
+NOTHING_TO_BUILD = (
+    "there is nothing to build: index.source names a service with documents of its own, and the index behind index.url "
+    "is built on its machine, from a config with index.path"
 )
 
 
@@ -34,7 +35,7 @@ def build(config: Config, options: argparse.Namespace) -> None:
 def _build(config: Config, options: argparse.Namespace) -> None:
     index = config.index
     if not index.built:
-        raise UserError(OTHER_MACHINE)
+        raise UserError(NOTHING_TO_BUILD)
     check_index_extras(index)
     parts = [(part, open_content_factory(part)) for part in index.built.values()]
     # The parts of a fused index have the same chunks: those that the encoder which reads the least reads whole.

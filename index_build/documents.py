@@ -2,11 +2,11 @@
 
 Fields and columns other than these three are ignored. An id that is an integer becomes its decimal string. A JSONL row
 that has `contents` in place of `text`, as FlashRAG's corpora do, has its title in their first line. One with `_id` in
-place of `id` is of a corpus of BEIR (Thakur et al. 2021, arXiv 2104.08663), whose documents may be empty, and a folder
-of BEIR stands for its corpus. A TSV has a header with the names of its columns and cells that may be quoted, as DPR's
-psgs_w100.tsv, or neither: then the columns are id and text, or id, url, title and text, as MS MARCO's. A document with
-a title and no text (blank or null) is its title. Tags of HTML, JATS and MathML in a text or title are read as
-`without_tags` says, and an id is in Unicode's NFC.
+place of `id` is of a corpus of BEIR (Thakur et al. 2021, arXiv 2104.08663), and a folder of BEIR stands for its corpus.
+A TSV has a header with the names of its columns and cells that may be quoted, as DPR's psgs_w100.tsv, or neither: then
+the columns are id and text, or id, url, title and text, as MS MARCO's. A document with a title and no text (blank or
+null) is its title; one with neither is an error, but in a corpus of BEIR or MS MARCO, which have some. Tags of HTML,
+JATS and MathML in a text or title are read as `without_tags` says, and an id is in Unicode's NFC.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def _document(row: dict[str, Any], where: str, is_plain: bool) -> Document:
     if "text" not in row and isinstance(contents, str):
         first, newline, rest = contents.partition("\n")
         row |= {"title": first.strip().strip('"'), "text": rest} if newline else {"text": contents}
-    is_beir = "id" not in row and "_id" in row
-    if is_beir:
+    may_be_empty = "id" not in row and "_id" in row
+    if may_be_empty:
         row["id"] = row["_id"]
     if row.get("title") is None:
         row["title"] = ""
@@ -195,14 +195,14 @@ def _document(row: dict[str, Any], where: str, is_plain: bool) -> Document:
     text, title = (row[field] if is_plain else without_tags(row[field]) for field in ("text", "title"))
     text = text if text.strip() else ""
     for field, content in (("id", row["id"]), ("text", text or title)):
-        if not content.strip() and not (is_beir and field == "text"):
+        if not content.strip() and not (may_be_empty and field == "text"):
             raise UserError(f"{where}: {field!r} is empty; fill it or remove this document")
     return Document(document_id(row["id"]), text, title)
 
 
 # Tables
 
-WITHOUT_HEADER = {2: ("id", "text"), 4: ("id", "url", "title", "text")}
+WITHOUT_HEADER = {2: ("_id", "text"), 4: ("_id", "url", "title", "text")}
 """MS MARCO's columns, of passages and of documents, by their number."""
 csv.field_size_limit(2**31 - 1)
 

@@ -19,13 +19,13 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import PartRank, Passage
 from ratchet.retrieval.digests import fused_digest
 from ratchet.retrieval.index import Index, Store
-from ratchet.retrieval.retriever import Retriever, check_range, search_batch
+from ratchet.retrieval.retriever import BatchSearch, Retriever, search_batch
 
 Hit = tuple[Any, float]
 """A chunk's number in the parts' common store, or a passage; and its score."""
 
 
-class FusedIndex:
+class FusedIndex(BatchSearch):
     """A Retriever over others; any number of threads may search it at once."""
 
     def __init__(self, parts: Mapping[str, Retriever], config: FusionConfig) -> None:
@@ -40,16 +40,8 @@ class FusedIndex:
         if first is not None and all(store is not None and store.digest == first.digest for store in stores):
             self.store = first
 
-    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """Return the passages of ranks offset .. offset + k - 1, by fused score. Raises ValueError for a negative k or
-        offset, and UserError where two parts have different texts under one id."""
-        return self.search_batch([query], k, offset)[0]
-
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        """Return `search` of every query."""
-        check_range(k, offset)
-        if k == 0 or not queries:
-            return [[] for _ in queries]
+    def _search(self, queries: Sequence[str], k: int, offset: int) -> list[list[Passage]]:
+        """Raises UserError where two parts have different texts under one id."""
         found = {name: self._hits(part, queries) for name, part in self.parts.items()}
         return [
             self._fuse({name: hits[at] for name, hits in found.items()}, offset, offset + k)

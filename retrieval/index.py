@@ -29,7 +29,7 @@ import numpy as np
 
 from ratchet.core.records import Passage, content_key, document_id, with_title
 from ratchet.retrieval.layout import ShardManifest, damaged
-from ratchet.retrieval.retriever import check_range
+from ratchet.retrieval.retriever import BatchSearch
 
 NOT_THERE = 0xFFFFFFFF
 
@@ -230,8 +230,13 @@ class Store:
         return [self.passage(own.start, 0.0) for own in chunks if own]
 
 
-class Index:
-    """Chunks and an engine that ranks them; any number of threads may search it at once."""
+class Index(BatchSearch):
+    """Chunks and an engine that ranks them by score, equal scores by chunk number; any number of threads may search it
+    at once.
+
+    Chunks that share no term with a query are not returned. Sparse and dense engines are exact at any depth:
+    search(q, k, offset) == search(q, offset + k)[offset:].
+    """
 
     def __init__(self, store: Store, ranker: Ranker, digest: str) -> None:
         self.store = store
@@ -241,19 +246,7 @@ class Index:
     def __len__(self) -> int:
         return len(self.store)
 
-    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """Return the passages of ranks offset .. offset + k - 1, by score, equal scores by chunk number.
-
-        Chunks that share no term with the query are not returned. Sparse and dense engines are exact at any depth:
-        search(q, k, offset) == search(q, offset + k)[offset:]. Raises ValueError for a negative k or offset.
-        """
-        return self.search_batch([query], k, offset)[0]
-
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        """Return `search` of every query, computed on all cores."""
-        check_range(k, offset)
-        if k == 0 or not queries:
-            return [[] for _ in queries]
+    def _search(self, queries: Sequence[str], k: int, offset: int) -> list[list[Passage]]:
         return [
             [
                 self.store.passage(int(chunk), float(score))

@@ -28,7 +28,7 @@ from ratchet.core.text import replace_surrogates
 from ratchet.retrieval.digests import reranked_digest
 from ratchet.retrieval.encoders.served import REQUESTS, ModelServer
 from ratchet.retrieval.index import Store, store_of
-from ratchet.retrieval.retriever import Retriever, check_range, search_batch
+from ratchet.retrieval.retriever import BatchSearch, Retriever, search_batch
 
 PAIRS_AT_ONCE = 64
 """Pairs of a query and a passage in one batch of the model."""
@@ -45,8 +45,9 @@ Score = Callable[[Sequence[Asked]], list[list[float]]]
 """A function from queries with texts to the scores of each; threads may call it at once."""
 
 
-class RerankedIndex:
-    """A Retriever that reranks the passages of another; any number of threads may search it at once."""
+class RerankedIndex(BatchSearch):
+    """A Retriever that ranks the first `depth` passages of another by the model's score; any number of threads may
+    search it at once."""
 
     def __init__(self, index: Retriever, config: RerankConfig, score: Score | None = None) -> None:
         """`score`: in place of the config's model, which is loaded by the first search."""
@@ -56,18 +57,8 @@ class RerankedIndex:
         self._depth = config.depth
         self._score = score or open_reranker(config)
 
-    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """Return the passages of ranks offset .. offset + k - 1 by the model's score, of the index's first `depth`.
-
-        Raises ValueError for a negative k or offset, and SearchError where the model's server gives no answer.
-        """
-        return self.search_batch([query], k, offset)[0]
-
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        """Return `search` of every query."""
-        check_range(k, offset)
-        if k == 0 or not queries:
-            return [[] for _ in queries]
+    def _search(self, queries: Sequence[str], k: int, offset: int) -> list[list[Passage]]:
+        """Raises SearchError where the model's server gives no answer."""
         ranked: list[list[Passage]] = []
         left = iter(queries)
         while group := list(islice(left, QUERIES_AT_ONCE)):

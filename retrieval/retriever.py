@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from ratchet.core.config import IndexConfig
 from ratchet.core.errors import UserError
@@ -37,10 +37,27 @@ def check_range(k: int, offset: int) -> None:
         raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
 
 
+class BatchSearch:
+    """A Retriever that computes many queries together, by `_search`, which gets a k above 0 and some queries."""
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        """Return the passages of ranks offset .. offset + k - 1. Raises ValueError for a negative k or offset."""
+        return self.search_batch([query], k, offset)[0]
+
+    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
+        """Return `search` of every query."""
+        check_range(k, offset)
+        return self._search(queries, k, offset) if k and queries else [[] for _ in queries]
+
+    def _search(self, queries: Sequence[str], k: int, offset: int) -> list[list[Passage]]:
+        raise NotImplementedError
+
+
 def search_batch(retriever: Retriever, queries: Sequence[str], k: int) -> list[list[Passage]]:
     """Return the best k passages for every query, computed together where the retriever can do that."""
-    together: Any = getattr(retriever, "search_batch", None)
-    return [retriever.search(query, k) for query in queries] if together is None else together(queries, k)
+    if isinstance(retriever, BatchSearch):
+        return retriever.search_batch(queries, k)
+    return [retriever.search(query, k) for query in queries]
 
 
 class NoIndex:

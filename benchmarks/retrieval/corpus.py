@@ -116,8 +116,7 @@ def bm25_rows(documents: int, vocabulary: int, seed: int) -> Rows:
     """Documents of Zipf-Mandelbrot words, p(rank) ~ 1 / (rank + 27), with log-normal lengths (sigma 0.45, 8 to 2,000).
 
     A word is put in the place of another one of its document with a chance of 0.55, because words come in bursts; then
-    a document has about 163 different ones. Term numbers are shuffled ranks. With `topics`, a document has one of
-    them, and half of its words are drawn, by the same law, from the topic's TOPIC_TERMS terms of the whole vocabulary.
+    a document has about 163 different ones. Term numbers are shuffled ranks.
     """
     draw = np.random.default_rng(seed)
     mean_length, sigma, shift, step = 251.0, 0.45, 27.0, 1 << 14

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -89,9 +90,12 @@ def test_inspect_shows_sizes_and_bytes_per_posting(tmp_path: Path, command: Comm
     assert f"{size / 8:.2f} bytes a posting" in next(line for line in out.splitlines() if line.startswith("  postings"))
 
 
-def test_what_a_server_holds_is_built_where_it_is(tmp_path: Path, command: Command, config: Path) -> None:
-    served = write_whole_config(tmp_path, {"url": "http://127.0.0.1:1"})
-    with pytest.raises(UserError, match="another machine's; build it there"):
+@pytest.mark.parametrize("index", [{"url": "http://127.0.0.1:1"}, {"source": {"service": "wikipedia"}}])
+def test_what_a_server_or_a_service_holds_is_not_built(
+    tmp_path: Path, command: Command, config: Path, index: dict[str, Any]
+) -> None:
+    served = write_whole_config(tmp_path, index)
+    with pytest.raises(UserError, match="there is nothing to build"):
         command("--config", served)
 
 

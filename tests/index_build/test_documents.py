@@ -101,6 +101,7 @@ def test_tables_come_as_dpr_and_ms_marco_have_them(tmp_path: Path) -> None:
         ("psgs_w100.tsv", dpr, [(2, Document("1", 'Ash "trees"', '"Ash"')), (4, Document("2", "Birch.", "Birch"))]),
         ("collection.tsv", '0\tAn "ash\r\n7\tBirch.\n', [(1, Document("0", 'An "ash')), (2, Document("7", "Birch."))]),
         ("docs.tsv", "D1\thttp://a\tAsh\tIt grows.\n", [(1, Document("D1", "It grows.", "Ash"))]),
+        ("empty.tsv", "D1\thttp://a\t\t \nD2\t\tAsh\t\n", [(1, Document("D1", "")), (2, Document("D2", "", "Ash"))]),
     ):
         (tmp_path / name).write_text(text)
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
@@ -114,7 +115,8 @@ def test_tables_come_as_dpr_and_ms_marco_have_them(tmp_path: Path) -> None:
     [
         ("1\ta\n2\tb\tc\n", r"d\.tsv:2: 3 columns, not 2"),
         ("1\ta\tb\n", r"d\.tsv:1: neither a header with the columns id, text"),
-        ("1\t \n", r"d\.tsv:1: 'text' is empty"),
+        (" \ta\n", r"d\.tsv:1: 'id' is empty"),
+        ("id\ttext\n1\t \n", r"d\.tsv:2: 'text' is empty"),
         ("pid\ttext\n1\ta\n", r"d\.tsv:1: neither a header with the columns id, text"),
         ('id\ttext\n1\t"open\n2\tb\n', r"d\.tsv: not a table"),
         ("1\t\udcff\n", r"d\.tsv: not UTF-8"),
