@@ -22,12 +22,11 @@ from ratchet.core.escape import shell_line
 from ratchet.inference.engines import concurrency_variable, url_variable
 from ratchet.inference.footprint import footprint
 from ratchet.inference.model_check import check_chat, check_weights
+from ratchet.inference.serving.cards import Card, card_asked
 from ratchet.inference.serving.memory import (
-    Card,
     Gpu,
     assign_gpus,
     available_memory,
-    card_asked,
     keep_free,
     placement_lines,
     plan_cpu_memory,

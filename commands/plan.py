@@ -7,37 +7,39 @@ import math
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
-from itertools import zip_longest
 from typing import TextIO
 
 from ratchet.core.config import Config, EncoderConfig, SplitConfig, is_missing
 from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.arms import split_of
-from ratchet.inference.serving.memory import CARDS, Card, card_asked
+from ratchet.inference.serving.cards import CARDS, REFERENCE, Card, Rates, Tokens, card_asked
 from ratchet.inference.serving.specs import GB
 from ratchet.retrieval.footprint import dense_needs, encoder_shape
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.plan import (
     INSTRUCTION_TOKENS,
+    ITEM_TOKENS,
     ITEMS,
     NEW_TOKENS,
-    REFERENCE_PARAMETERS,
     SHOWN_TOKENS,
+    VERDICT_TOKENS,
     MemoryRow,
     NumQuestions,
     PlannedStage,
     SystemUse,
-    Tokens,
+    Usage,
     cost,
     count,
+    encoding_stages,
     index_size,
-    measured_rate,
+    measured_speed,
     memory_table,
     model_uses,
     plan_stages,
-    system_use,
     with_teacher,
 )
 from ratchet.rounds.records import Entry, StageKey
@@ -51,44 +53,53 @@ READ_PER_SECOND = 1e10
 
 
 def plan(config: Config, options: argparse.Namespace) -> None:
-    """Print the plan: memory, calls and tokens of each stage and model, and hours where a rate is known."""
+    """Print the plan: memory, calls and tokens of each stage and model, and hours where rates are known."""
     if config.members:
         raise UserError(f"{options.config}: the config has `members`; plan each member with its own config")
     card = card_asked(options.gpu, options.gpu_gb) or CARDS["A100-80"]
-    questions = _num_questions(config, options.questions, options.held_out)
-    experiment, use = ExperimentRun(config, ()), system_use(config)
+    experiment, measured = ExperimentRun(config, ()), Usage(config, RunFolder(options.source or config.folder))
+    use = measured.system(config.system, is_own=True)
+    if options.source and not use.source:
+        raise UserError(f"--from {options.source}: no run folder with trajectories of {config.system.name}")
     costs = {name: cost(model) for name, model in config.models.items()}
     entries = latest_entries(experiment.run)
-    measured = measured_rate(entries.values(), with_teacher(use, config), costs)
-    rate = options.tokens_per_second or measured or card.tokens_per_second
-    source = "given" if options.tokens_per_second else "measured by the run's sampling" if measured else "published"
-    stages = plan_stages(experiment, use, questions)
+    rates, source = card.rates, "published"
+    if given := options.tokens_per_second:
+        rates, source = replace(card, prompt=(given[0],) * 2, new=(given[1],) * 2).rates, "given"
+    elif speed := measured_speed(latest_entries(measured.run).values(), with_teacher(use, config), costs, REFERENCE):
+        rates, source = (REFERENCE * speed,) * 2, f"measured by the run's sampling, {speed:.2g} times those of an A100"
+    questions = _num_questions(config, options.questions, options.dev, options.test)
+    encoding = list(encoding_stages(config, options.documents))
+    costs |= {model: billions for _, billions in encoding for model in _.models}
+    stages = [*(stage for stage, _ in encoding), *plan_stages(experiment, measured, questions)]
     where = f"{config.run} on {options.gpus} GPU{'s' * (options.gpus > 1)} of {card.gb:g} GB"
     print_memory(memory_table(config, card.gb * GB, options.gpus, model_uses(config), options.documents), where)
-    print_dense(config, options.documents, rate)
-    _print_stages(stages, entries, costs, rate)
-    for line in (*_how_counted(stages, use, config.index.chunk_tokens), _rate_line(rate, source)):
+    print_dense(config, options.documents)
+    _print_stages(stages, entries, costs, rates)
+    for line in (*_how_counted(stages, use, config.index.chunk_tokens), _rate_line(rates, source)):
         # In a terminal lines are broken between words; in a file or pipe they are as long as they are.
         print(textwrap.fill(line, shutil.get_terminal_size((10_000, 0)).columns, subsequent_indent="    "))
 
 
 def hours_lines(config: Config, questions: int, card: Card) -> Iterator[str]:
-    """A line for each stage of a run with so many training questions: its trajectories, and hours where a rate is
+    """A line for each stage of a run with so many training questions: its trajectories, and hours where rates are
     known."""
     costs = {name: cost(model) for name, model in config.models.items()}
-    for stage in plan_stages(ExperimentRun(config, ()), system_use(config), _num_questions(config, questions, None)):
-        work = sum(tokens.computed * costs[model] for model, tokens in stage.models.items())
+    measured = Usage(config, RunFolder(config.folder))
+    for stage in plan_stages(ExperimentRun(config, ()), measured, _num_questions(config, questions)):
         number = f"{count(stage.trajectories)} trajectories, " if stage.trajectories else ""
-        yield f"{stage.key.title}: {number}{_planned(work, card.tokens_per_second) or '?'} GPU hours"
+        yield f"{stage.title}: {number}{_planned(stage.models, costs, card.rates) or '?'} GPU hours"
 
 
-def _num_questions(config: Config, train: int | None, held_out: int | None) -> NumQuestions:
+def _num_questions(
+    config: Config, train: int | None, dev: int | None = None, evaluated: int | None = None
+) -> NumQuestions:
     """The numbers that are given, else those of the files."""
-    evaluated = [split_of(config, name) for name in config.evaluation.question_sets]
+    sets = [split_of(config, name) for name in config.evaluation.question_sets]
     return NumQuestions(
         train or _split_size(config.questions.train, config.seed),
-        held_out or _split_size(config.questions.dev, config.seed),
-        held_out or sum(_split_size(split, config.seed) for split in evaluated),
+        dev or _split_size(config.questions.dev, config.seed),
+        evaluated or sum(_split_size(split, config.seed) for split in sets),
     )
 
 
@@ -103,7 +114,7 @@ def print_memory(rows: Sequence[MemoryRow], where: str, out: TextIO | None = Non
     print_table(table, out, wraps=True)
 
 
-def print_dense(config: Config, documents: int | None, rate: float | None) -> None:
+def print_dense(config: Config, documents: int | None) -> None:
     """Print what the dense indexes of a config need, by `index.faiss`: nothing where faiss is not installed, or the
     number of documents or the encoder is not known."""
     parts = {} if is_missing(config.index) else config.index.built
@@ -112,11 +123,10 @@ def print_dense(config: Config, documents: int | None, rate: float | None) -> No
             continue
         chunks, number = index_size(part, documents)
         encoder = part.encoder or EncoderConfig()
-        shape, parameters = encoder_shape(encoder)
+        shape, _ = encoder_shape(encoder)
         if not chunks or shape is None:
             continue
         shards = math.ceil(number / part.shard_documents)
-        tokens = min(part.chunk_tokens, encoder.max_length or part.chunk_tokens)
         key = f"index.parts.{name}" if name else "index"
         title = f"{key}: {chunks:,} vectors of {shape.hidden_size} numbers, {shards} shard{'s' * (shards > 1)}"
         table = new_table(title, ["index.faiss"], ["GB of main memory", "GB read a query", "ms a query on one core"])
@@ -128,71 +138,87 @@ def print_dense(config: Config, documents: int | None, rate: float | None) -> No
             asked = f"{factory} {search}".strip()
             table.add_row(asked, f"{need.size / GB:,.1f}", f"{need.read / GB:.3g}", shown)
         print_table(table)
-        hours = _planned(chunks * tokens * parameters / REFERENCE_PARAMETERS, rate) or "?"
-        print(
-            f"encoding: {hours} GPU hours at most ({tokens:,.0f} tokens a chunk, {parameters / 1e6:,.0f} million "
-            "parameters, in bfloat16)"
-        )
+
+
+Range = tuple[Rates, Rates] | None
+"""(Slow, fast) rates; None where nothing is known."""
 
 
 def _print_stages(
-    stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], costs: Mapping[str, float], rate: float | None
+    stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], costs: Mapping[str, float], rates: Range
 ) -> None:
-    numbers = ("trajectories", "calls", "million prompt", "million new", "million trained", "GPU hours", "hours taken")
-    table = new_table("", ["stage", "model"], numbers)
-    several = len({stage.key.round for stage in stages}) > 1
-    total = 0.0
+    columns = ("trajectories", "searches", "calls", "million prompt", "million new", "million trained")
+    table = new_table("", ["stage", "model"], (*columns, "GPU hours", "hours taken"))
+    several = len({stage.key.round for stage in stages if stage.key}) > 1
+    together, seconds = dict[str, Tokens](), 0.0
     for stage in stages:
-        name = f"round {stage.key.round}: {stage.key.title}" if several else stage.key.title
-        took = _hours(entries[stage.key].seconds) if stage.key in entries else ""
-        number = count(stage.trajectories) if stage.trajectories else ""
-        for first, (model, tokens) in zip_longest([True], stage.models.items() or [("", Tokens())]):
-            work = tokens.computed * costs.get(model, 0.0)
-            total += work
-            millions = (_millions(tokens.prompt), _millions(tokens.new), _millions(tokens.trained))
+        entry = entries.get(stage.key) if stage.key else None
+        seconds += entry.seconds if entry else 0.0
+        first = [f"round {stage.key.round}: {stage.title}" if several and stage.key else stage.title]
+        numbers = [count(number) if number else "" for number in (stage.trajectories, stage.searches)]
+        for model, tokens in stage.models.items() or [("", Tokens())]:
+            together[model] = together.get(model, Tokens()) + tokens
             calls = count(tokens.calls) if tokens.calls else ""
-            shown = (name, number, took) if first else ("", "", "")
-            table.add_row(shown[0], model, shown[1], calls, *millions, _planned(work, rate), shown[2])
-    seconds = sum(entries[stage.key].seconds for stage in stages if stage.key in entries)
-    table.add_row("together", *[""] * 6, _planned(total, rate), _hours(seconds) if seconds else "")
+            millions = (_millions(tokens.prompt), _millions(tokens.new), _millions(tokens.trained))
+            took = _hours(entry.seconds) if entry and first else ""
+            shown = [*numbers, calls] if first else ["", "", calls]
+            table.add_row(
+                first.pop() if first else "", model, *shown, *millions, _planned({model: tokens}, costs, rates), took
+            )
+    table.add_row("together", *[""] * 7, _planned(together, costs, rates), _hours(seconds) if seconds else "")
     print_table(table)
 
 
 def _how_counted(stages: Sequence[PlannedStage], use: SystemUse, passage_tokens: float) -> Iterator[str]:
     counted: dict[str, list[str]] = {}
     for stage in stages:
-        counted.setdefault(stage.counted, []).append(stage.key.title)
+        counted.setdefault(stage.counted, []).append(stage.title)
     yield from (f"{', '.join(dict.fromkeys(titles))}: {text}" for text, titles in counted.items())
-    roles = ", ".join(f"{role.role} {role.calls:,.3g}" for role in use.roles)
+    roles = ", ".join(f"{role.role} {role.tokens.calls:,.3g}" for role in use.roles)
     yield f"calls of a trajectory, {use.source or 'assumed'}: {use.calls:,.1f} ({roles})"
     yield (
         f"assumed of what is not measured: {INSTRUCTION_TOKENS:g} tokens of instructions, {SHOWN_TOKENS:g} shown and "
-        f"{NEW_TOKENS:g} new ones a call, {passage_tokens:,.0f} a passage; {ITEMS:g} nuggets of an answer"
+        f"{NEW_TOKENS:g} new ones a call, {passage_tokens:,.0f} a passage; {ITEMS:g} nuggets or claims of an answer, "
+        f"of {ITEM_TOKENS:g} tokens, and {VERDICT_TOKENS:g} a verdict"
     )
 
 
-def _rate_line(rate: float | None, source: str) -> str:
-    if rate is None:
+def _rate_line(rates: Range, source: str) -> str:
+    if rates is None:
         return "GPU hours: nothing is published for this GPU here; give --tokens-per-second"
+    prompt, new = (_between(getattr(rates[0], name), getattr(rates[1], name)) for name in ("prompt", "new"))
+    operations = " to ".join(dict.fromkeys(f"{one.training / 1e12:.3g}" for one in rates))
     return (
-        f"GPU hours: {rate:,.0f} tokens a second of a model of 7 billion parameters ({source}), others in proportion "
-        "to theirs; a trained token is two or three passes; searches and the start of servers are not counted"
+        f"GPU hours: {prompt} prompt and {new} new tokens a second of a model of 7 billion parameters ({source}), "
+        f"others in proportion, and {operations} teraflops of training; not counted: searches, the start of servers, "
+        "an adapter that is not merged, which vLLM serves up to twice as slowly, and calls that are repeated"
     )
+
+
+def _between(low: float, high: float) -> str:
+    return f"{low:,.0f}" if f"{low:,.0f}" == f"{high:,.0f}" else f"{low:,.0f} to {high:,.0f}"
 
 
 def _millions(tokens: float) -> str:
     return "" if not tokens else count(tokens / 1e6) if not tokens < 1e7 else f"{tokens / 1e6:,.1f}"
 
 
-def _planned(work: float, rate: float | None) -> str:
-    if not work or not rate:
+def _planned(models: Mapping[str, Tokens], costs: Mapping[str, float], rates: Range) -> str:
+    """The hours of these tokens, from the fast to the slow ones; empty where another machine or nothing computes."""
+    if rates is None or not any(costs.get(model) and tokens != Tokens() for model, tokens in models.items()):
         return ""
-    return "?" if math.isnan(work) else _hours(work / rate)
+    slow, fast = (
+        sum(one.seconds(tokens, costs[name]) for name, tokens in models.items() if costs.get(name)) for one in rates
+    )
+    if math.isnan(slow):
+        return "?"
+    low, high = _hours(fast), _hours(slow)
+    return low if low == high else f"{low} to {high}"
 
 
 def _hours(seconds: float) -> str:
     hours = seconds / 3600
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:,.2f}" if hours >= 0.01 else f"{hours:.4f}"
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:,.1f}" if hours >= 1 else f"{hours:,.2g}"
 
 
 def _split_size(split: SplitConfig, seed: int) -> float:

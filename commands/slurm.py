@@ -15,7 +15,7 @@ from ratchet.commands.models import planned_memory
 from ratchet.commands.plan import hours_lines
 from ratchet.core.config import Config, ModelConfig, load_members
 from ratchet.core.errors import UserError
-from ratchet.inference.serving.memory import CARDS, Card, card_asked
+from ratchet.inference.serving.cards import CARDS, Card, card_asked
 from ratchet.inference.tokenizer import is_hub_name
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.load import load_split

@@ -437,25 +437,25 @@ COMMANDS = {
         (
             *CARD,
             Argument(
+                "--from",
+                dest="source",
+                type=Path,
+                metavar="RUN",
+                help="a run that was measured (default: the config's)",
+            ),
+            Argument(
                 "--tokens-per-second",
                 type=positive_number,
-                metavar="N",
-                help="prompt and new tokens together that one GPU computes of a model of 7 billion parameters "
-                "(default: what the run's sampling took, else what is published for the GPU, which is A100-80 "
-                "where none is named)",
+                nargs=2,
+                metavar=("PROMPT", "NEW"),
+                help="tokens that one GPU computes of a model of 7 billion parameters (default: what the run's "
+                "sampling took, else what is published for the GPU, which is A100-80 where none is named)",
             ),
+            Argument("--questions", type=positive_integer, help="questions to sample (default: of questions.train)"),
+            Argument("--dev", type=positive_integer, help="questions of dev (default: of questions.dev)"),
+            Argument("--test", type=positive_integer, help="questions of the evaluation (default: of the files)"),
             Argument(
-                "--questions", type=positive_integer, help="questions to sample (default: those of questions.train)"
-            ),
-            Argument(
-                "--held-out",
-                type=positive_integer,
-                help="questions of dev and of the evaluation (default: those of the files)",
-            ),
-            Argument(
-                "--documents",
-                type=positive_integer,
-                help="documents of the corpus (default: those of the built index)",
+                "--documents", type=positive_integer, help="documents of the corpus (default: of the built index)"
             ),
         ),
         more="Hours stand where a rate is known, and beside them what stages took that have run. Nothing is written, "

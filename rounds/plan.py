@@ -1,32 +1,39 @@
-"""The calls and tokens that a run asks of its models, by stage, with hours where a rate is known; the memory of each
-part on a GPU.
+"""The calls and tokens that a run asks of its models, by stage, and the seconds that they take; the memory of each part
+on a GPU.
 
-Calls and tokens of a system are the means of the run's latest round that was sampled. Before that, its calls are those
-that it declares (`SystemSpec.calls`) and the tokens are the constants below, which `ratchet plan` prints. The sums of
-memory are those by which servers are placed (inference/serving/memory.py) and those of training/memory.py. For
-training, an allocator's gaps and the CUDA context come on top.
+Calls, tokens, searches and kept trajectories are the means of a run that has been sampled and scored: twenty questions
+of it will do. Before that, calls and passages are those that each system declares (`SystemSpec.calls`), and the rest
+are the constants below, which `ratchet plan` prints. The sums of memory are those by which servers are placed
+(inference/serving/memory.py) and those of training/memory.py. For training, an allocator's gaps and the CUDA context
+come on top.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
 from ratchet.agents.core.system import Calls, System, load_system
-from ratchet.core.config import Config, IndexConfig, ModelConfig, RewardsConfig, is_missing
+from ratchet.core.config import Config, EncoderConfig, IndexConfig, ModelConfig, SystemConfig, is_missing
 from ratchet.core.errors import UserError
-from ratchet.core.files import read_json_file
+from ratchet.core.files import read_json_file, read_segment
 from ratchet.core.plugins import short_name
-from ratchet.core.records import Conversation, ModelCall, Trajectory
+from ratchet.core.records import Conversation, ModelCall, Score, Search, Trajectory
 from ratchet.core.runfolder import RunFolder
+from ratchet.evaluation.arms import arm_store
 from ratchet.inference.footprint import footprint, read_shape
+from ratchet.inference.serving.cards import Rates, Tokens
 from ratchet.inference.serving.memory import SPARE_FRACTION, estimate_memory
 from ratchet.inference.serving.specs import GB, ModelUse, ServerSpec
+from ratchet.retrieval.footprint import encoder_shape
+from ratchet.rewards.nuggets import NuggetSet
 from ratchet.rewards.reward import judged
+from ratchet.rewards.store import current_settings, score_segments
+from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stages import SAMPLING_STAGES, ExperimentRun, stages_of
 from ratchet.sampling.store import TrajectoryStore
@@ -34,17 +41,19 @@ from ratchet.training.memory import Activations, max_tokens, training_memory
 from ratchet.training.objectives.objective import load_objective
 from ratchet.training.schedule import held_out, schedule
 
-REFERENCE_PARAMETERS = 7e9
-"""Parameters of the model that `ratchet plan --tokens-per-second` and inference/serving/memory.py rate."""
 MAX_TRAJECTORIES = 500
 INSTRUCTION_TOKENS, SHOWN_TOKENS, NEW_TOKENS = 500.0, 200.0, 150.0
 """Tokens of a role's instructions, which are in the prefix cache; of what it is shown at a call beside passages; and of
 its reply: an action as JSON, or a short answer."""
+KEPT = 1.1
+"""Trajectories kept of a question that is learnt from, where a judge's mean scores are rarely equal."""
 ITEMS = 10.0
-"""Nuggets of a reference answer."""
-JUDGE_PROMPT_TOKENS, JUDGE_CACHED_TOKENS, JUDGE_NEW_TOKENS = 1500.0, 750.0, 150.0
-"""A call of the judge: instructions, question, reference and answer, of which half are in the prefix cache; a verdict
-with its reason as JSON."""
+"""Nuggets of a reference answer, and claims of an answer."""
+JUDGE_TOKENS, ITEM_TOKENS, VERDICT_TOKENS = 500.0, 60.0, 50.0
+"""Tokens of the judge's instructions with question, reference and answer; of an item with its explanation and evidence;
+of a verdict with its reason."""
+WRITING_TOKENS = 600.0
+"""Tokens of the instructions by which questions are made, with what is drawn for each."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,7 @@ class RoleUse:
 
     role: str
     model: str
-    calls: float
-    prompt_tokens: float
-    """Tokens of one call's prompt that are not in the prefix cache."""
-    new_tokens: float
+    tokens: Tokens
     conversation_tokens: float
     """Tokens of a conversation at its end."""
     conversations: float = 1.0
@@ -68,32 +74,13 @@ class SystemUse:
     """The calls of one trajectory of a system."""
 
     roles: tuple[RoleUse, ...]
+    searches: float = 0.0
     source: str = ""
     """The trajectories that they were measured on; empty where they are assumed."""
 
     @property
     def calls(self) -> float:
-        return sum(role.calls for role in self.roles)
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """The calls and tokens that a stage asks of one model."""
-
-    calls: float = 0.0
-    prompt: float = 0.0
-    """Prompt tokens that are in no cache."""
-    new: float = 0.0
-    trained: float = 0.0
-    passes: int = 1
-    """Forward passes that one of these tokens costs: a backward pass counts as one."""
-
-    def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(self.calls + other.calls, self.prompt + other.prompt, self.new + other.new)
-
-    @property
-    def computed(self) -> float:
-        return self.passes * (self.prompt + self.new + self.trained)
+        return sum(role.tokens.calls for role in self.roles)
 
 
 @dataclass(frozen=True)
@@ -110,22 +97,88 @@ class NumQuestions:
 class PlannedStage:
     """The work of one stage."""
 
-    key: StageKey
+    key: StageKey | None
+    """None for the making of questions, which comes before all rounds."""
     models: Mapping[str, Tokens]
     trajectories: float = 0.0
+    searches: float = 0.0
     counted: str = ""
     """The count of its trajectories or rows, in words."""
+
+    @property
+    def title(self) -> str:
+        return self.key.title if self.key else "generate questions"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The use of models by one trajectory: as a run has measured it, else as it is declared and assumed."""
+
+    config: Config
+    run: RunFolder
+    """The run that is looked at: the config's own, or another of the same system."""
+
+    def system(self, config: SystemConfig, is_own: bool = False) -> SystemUse:
+        """The calls of a system: of the run's latest round, of another system's arms, else assumed. UserError."""
+        system, folders = load_system(config), list[Path]()
+        if is_own:
+            folders = [folder.trajectories for folder in reversed(self.run.rounds())]
+        else:
+            arms = arm_store(self.config, "*", config, "*").folder.relative_to(self.config.folder)
+            folders = sorted(self.run.path.glob(str(arms)))
+        for folder in folders:
+            sampled = list(islice(TrajectoryStore(folder).read(), MAX_TRAJECTORIES))
+            finished = [one for one in sampled if one.status != "failed" and not one.teacher]
+            if finished and finished[0].system != system.name:
+                raise UserError(
+                    f"--from {self.run.path}: its trajectories are of {finished[0].system}, not {system.name}"
+                )
+            where = folder.relative_to(self.run.path).parts[0]
+            if use := measured_use(system, finished, f"measured on {len(finished):,} trajectories of {where}"):
+                return use
+        return assumed_use(system, self._chunk_tokens)
+
+    def judging(self, names: Iterable[str]) -> tuple[dict[str, Tokens], Tokens]:
+        """(By score that the judge gives, its calls for one trajectory; the calls for one question, whatever the number
+        of its trajectories and arms.)"""
+        assumed, drawn = assumed_judging(self.config, names, self.shown_tokens)
+        for folder in reversed(self.run.rounds()):
+            found = {name: use for name in assumed if (use := _measured_score(folder.scores, name))}
+            if found:
+                return assumed | found, _measured_nuggets(self.run.nuggets) or drawn
+        return assumed, drawn
+
+    @property
+    def kept(self) -> tuple[float, float, bool]:
+        """(Kept trajectories of a question, and kept ones of its curriculum; whether a run has measured them.)"""
+        config, scored = self.config, [e for e in latest_entries(self.run).values() if "kept_questions" in e.facts]
+        if scored and load_objective(config.training).learns_from_kept_alone:
+            facts = max(scored, key=lambda entry: entry.round).facts
+            return facts["kept"] / facts["questions"], facts.get("kept_of_curriculum", 0) / facts["questions"], True
+        if not load_objective(config.training).learns_from_kept_alone:
+            return config.sampling.samples, 0.0, False
+        most = min(config.rewards.select.ties, config.sampling.samples)
+        return min(KEPT, most), len(config.sampling.curriculum), False
+
+    @property
+    def _chunk_tokens(self) -> float:
+        return 0.0 if is_missing(self.config.index) else self.config.index.chunk_tokens
+
+    @property
+    def shown_tokens(self) -> float:
+        """Tokens of the documents that an answer is written from, and faithfulness is judged by."""
+        system = load_system(self.config.system)
+        calls = system.spec.calls(system.settings).values() if system.spec.calls else ()
+        return max((call.passages for call in calls), default=0.0) * self._chunk_tokens
 
 
 def assumed_use(system: System, passage_tokens: float) -> SystemUse:
     """The calls of a system that has not been sampled, a passage having so many tokens."""
     calls = system.spec.calls(system.settings) if system.spec.calls else dict.fromkeys(system.roles, Calls())
+    played = {role: calls[role] for role in system.roles if role in calls and calls[role].number}
     return SystemUse(
-        tuple(
-            _assumed_role(role, system.config.role(role).model, calls[role], passage_tokens)
-            for role in system.roles
-            if role in calls and calls[role].number
-        )
+        tuple(_assumed_role(role, system.config.role(role).model, own, passage_tokens) for role, own in played.items()),
+        max((own.number for own in played.values() if own.passages >= 1), default=0.0),
     )
 
 
@@ -134,14 +187,13 @@ def _assumed_role(role: str, model: str, calls: Calls, passage_tokens: float) ->
     conversations = calls.number if calls.conversations is None else calls.conversations
     shown = SHOWN_TOKENS + calls.passages * passage_tokens
     length = INSTRUCTION_TOKENS + calls.number / conversations * (shown + NEW_TOKENS)
-    return RoleUse(role, model, calls.number, shown, NEW_TOKENS, length, conversations)
+    return RoleUse(role, model, Tokens(1, shown, NEW_TOKENS) * calls.number, length, conversations)
 
 
-def measured_use(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
+def measured_use(system: System, trajectories: Sequence[Trajectory], source: str) -> SystemUse | None:
     """The mean calls of these trajectories; None without a call."""
-    count, calls, talks = 0, dict[str, list[ModelCall]](), dict[str, list[Conversation]]()
+    calls, talks = dict[str, list[ModelCall]](), dict[str, list[Conversation]]()
     for trajectory in trajectories:
-        count += 1
         for call in trajectory.model_calls:
             calls.setdefault(call.role, []).append(call)
         for talk in trajectory.conversations:
@@ -149,28 +201,21 @@ def measured_use(trajectories: Iterable[Trajectory], source: str) -> SystemUse |
     roles = tuple(
         RoleUse(
             role,
-            talks[role][-1].model,
-            len(own) / count,
-            fmean(call.prompt_tokens - call.cached_tokens for call in own),
-            fmean(call.new_tokens for call in own),
+            system.config.role(role).model,
+            Tokens(
+                len(own),
+                sum(call.prompt_tokens - call.cached_tokens for call in own),
+                sum(call.new_tokens for call in own),
+            )
+            * (1 / len(trajectories)),
             fmean(len(talk.ids) for talk in talks[role]),
-            len(talks[role]) / count,
+            len(talks[role]) / len(trajectories),
         )
         for role, own in calls.items()
         if role in talks
     )
-    return SystemUse(roles, source) if roles else None
-
-
-def system_use(config: Config) -> SystemUse:
-    """The calls of the config's system: of the run's latest round that was sampled, else assumed."""
-    for folder in reversed(RunFolder(config.folder).rounds()):
-        sampled = islice(TrajectoryStore(folder.trajectories).read(), MAX_TRAJECTORIES)
-        finished = [trajectory for trajectory in sampled if trajectory.status != "failed" and not trajectory.teacher]
-        source = f"measured on {len(finished):,} trajectories of round {folder.number}"
-        if (use := measured_use(finished, source)) is not None:
-            return use
-    return assumed_use(load_system(config.system), config.index.chunk_tokens)
+    searches = sum(isinstance(event, Search) for one in trajectories for event in one.events)
+    return SystemUse(roles, searches / len(trajectories), source) if roles else None
 
 
 def with_teacher(use: SystemUse, config: Config) -> SystemUse:
@@ -180,26 +225,54 @@ def with_teacher(use: SystemUse, config: Config) -> SystemUse:
     for role in use.roles:
         taught = share if config.system.role(role.role).trainable else 0.0
         for model, part in ((role.model, 1 - taught), (teacher.model, taught)):
-            calls, conversations = role.calls * part, role.conversations * part
-            roles += [replace(role, model=model, calls=calls, conversations=conversations)] if part else []
+            tokens, conversations = role.tokens * part, role.conversations * part
+            roles += [replace(role, model=model, tokens=tokens, conversations=conversations)] if part else []
     return replace(use, roles=tuple(roles))
 
 
-def judge_calls(rewards: RewardsConfig, names: Iterable[str], samples: int) -> dict[str, float]:
-    """By score that a judge gives: its calls for one trajectory, with `samples` trajectories of a question.
+def assumed_judging(config: Config, names: Iterable[str], shown: float) -> tuple[dict[str, Tokens], Tokens]:
+    """See `Usage.judging`; `shown`: tokens of the documents that an answer is written from.
 
-    Correctness judges every nugget in a call of its own, and draws the nuggets once for all samples of a question.
-    Faithfulness and precision draw the claims of an answer in one call and judge all of them in another; precision has
-    its claims from faithfulness where both are scored.
+    Correctness judges every nugget in a call of its own, whose prompts differ in the nugget alone, and draws nuggets
+    once for all trajectories of a question. Faithfulness and precision draw the claims of an answer in one call and
+    judge all of them in another; precision has its claims from faithfulness where both are scored. Calls that begin
+    with equal tokens follow each other, so these are in the cache.
     """
-    runs, scores = rewards.runs, judged(names)
-    draws = runs if rewards.extracted == "per_run" else 1
+    runs, scores = config.rewards.runs, {short_name(name): name for name in judged(names)}
+    draws = runs if config.rewards.extracted == "per_run" else 1
+    listed = ITEMS * ITEM_TOKENS
+    extraction = Tokens(draws, JUDGE_TOKENS, draws * listed)
+    check = Tokens(runs, JUDGE_TOKENS + draws * listed, runs * ITEMS * VERDICT_TOKENS)
     known = {
-        "correctness": draws / samples + ITEMS * runs,
-        "faithfulness": draws + runs,
-        "precision": runs + (0 if "faithfulness" in scores else draws),
+        "correctness": Tokens(ITEMS * runs, JUDGE_TOKENS + ITEMS * draws * ITEM_TOKENS, ITEMS * runs * VERDICT_TOKENS),
+        "faithfulness": extraction + check + Tokens(prompt=shown),
+        "precision": check if "faithfulness" in scores else extraction + check,
     }
-    return {name: float(known.get(short_name(name), runs)) for name in scores}
+    other = Tokens(runs, JUDGE_TOKENS + shown, runs * NEW_TOKENS)
+    uses = {name: known.get(short, other) for short, name in scores.items()}
+    return uses, extraction if "correctness" in scores else Tokens()
+
+
+def _spent(verdicts: Iterable[Mapping[str, object]]) -> Tokens:
+    """What the calls behind these stored verdicts took."""
+    counts = [tokens for verdict in verdicts if isinstance(tokens := verdict.get("tokens"), list)]
+    return Tokens(len(counts), sum(c[0] - c[1] for c in counts), sum(c[2] for c in counts))
+
+
+def _measured_score(folder: Path, name: str) -> Tokens | None:
+    """The mean calls of a stored score; None where there is none, or its verdicts have no counts."""
+    settings = current_settings(folder).get(name)
+    files = score_segments(folder, name, settings) if settings else []
+    scores = [line.parse(data, Score) for file in files for line, data in file.lines()]
+    spent = _spent(verdict for score in scores for verdict in score.verdicts)
+    return spent * (1 / len(scores)) if spent.calls else None
+
+
+def _measured_nuggets(folder: Path) -> Tokens | None:
+    """The mean calls that drew a question's nuggets."""
+    sets = [drawn for path in folder.glob("*.jsonl") for drawn in read_segment(path, NuggetSet)]
+    spent = _spent(verdict for drawn in sets for verdict in drawn.verdicts)
+    return spent * (1 / len({drawn.question_id for drawn in sets})) if spent.calls else None
 
 
 def model_uses(config: Config) -> dict[str, ModelUse]:
@@ -208,136 +281,184 @@ def model_uses(config: Config) -> dict[str, ModelUse]:
     Without those that cannot be told: models are also served for configs that lack a system or a reward.
     """
     try:
-        use = with_teacher(system_use(config), config)
+        measured = Usage(config, RunFolder(config.folder))
+        use = with_teacher(measured.system(config.system, is_own=True), config)
         names = {*config.rewards.weights, *config.evaluation.scores}
-        asked = sum(judge_calls(config.rewards, names, config.sampling.samples).values())
+        judging, _ = measured.judging(names)
     except UserError:
         return {}
     uses: dict[str, ModelUse] = {}
     for model in {role.model for role in use.roles}:
         own = [role for role in use.roles if role.model == model]
-        calls = sum(role.calls for role in own)
-        mean = sum(role.calls * role.conversation_tokens for role in own) / calls
+        calls = sum(role.tokens.calls for role in own)
+        mean = sum(role.tokens.calls * role.conversation_tokens for role in own) / calls
         uses[model] = ModelUse(calls, round(mean), bool(use.source))
+    asked = sum((tokens.calls for tokens in judging.values()), 0.0)
     judge = config.rewards.judge
     if asked and judge in config.models:
         before = uses.get(judge, ModelUse(calls=0.0))
-        tokens = max(before.conversation_tokens, round(JUDGE_PROMPT_TOKENS + JUDGE_NEW_TOKENS))
-        uses[judge] = ModelUse(before.calls + asked, tokens, before.is_measured)
+        length = round(JUDGE_TOKENS + measured.shown_tokens + ITEMS * (ITEM_TOKENS + VERDICT_TOKENS))
+        uses[judge] = ModelUse(before.calls + asked, max(before.conversation_tokens, length), before.is_measured)
     return uses
 
 
 def cost(model: ModelConfig) -> float:
-    """The cost of a token relative to a model of 7 billion parameters; 0 where another machine computes it."""
+    """The parameters that a token passes, in billions; 0 where another machine computes it."""
     if model.engine in ("chat-api", "scripted"):
         return 0.0
-    return footprint(model.path, model.revision, model.dtype).active_parameters / REFERENCE_PARAMETERS
+    return footprint(model.path, model.revision, model.dtype).active_parameters / 1e9
 
 
-def measured_rate(entries: Iterable[Entry], use: SystemUse, costs: Mapping[str, float]) -> float | None:
-    """Tokens a second, as those of a model of 7 billion parameters, that the run's latest sampling computed."""
+def measured_speed(entries: Iterable[Entry], use: SystemUse, costs: Mapping[str, float], rates: Rates) -> float | None:
+    """How many times as fast as `rates` the run's latest sampling was; None where it has not been sampled."""
     sampled = [entry for entry in entries if entry.stage == "sample" and entry.facts.get("trajectories_an_hour")]
     if not sampled or not use.source:
         return None
     latest = max(sampled, key=lambda entry: entry.round)
-    computed = sum(costs[model] * tokens.computed for model, tokens in _sampled([(use, 1.0)]).items())
-    return latest.facts["trajectories_an_hour"] / 3600 * computed or None
+    seconds = sum((rates.seconds(tokens, costs[model]) for model, tokens in _sampled([(use, 1.0)]).items()), 0.0)
+    return latest.facts["trajectories_an_hour"] / 3600 * seconds or None
 
 
-def plan_stages(experiment: ExperimentRun, use: SystemUse, questions: NumQuestions) -> list[PlannedStage]:
+def plan_stages(experiment: ExperimentRun, measured: Usage, questions: NumQuestions) -> Iterator[PlannedStage]:
     """The stages of the run that ask models, in their order; in later rounds as many as in the first. UserError."""
     config = experiment.config
-    baselines = {
-        name: assumed_use(load_system(baseline), config.index.chunk_tokens)
-        for name, baseline in config.evaluation.baselines.items()
-    }
-    keys = [stage.key for stage in stages_of(experiment)]
-    planned = (_planned(experiment, key, keys, use, baselines, questions) for key in keys)
-    return [stage for stage in planned if stage]
+    if config.generation is not None:
+        yield _generation(config)
+    use = measured.system(config.system, is_own=True)
+    others = {name: measured.system(one) for name, one in config.evaluation.baselines.items()}
+    keys, drawn = [stage.key for stage in stages_of(experiment)], set[str]()
+    for key in keys:
+        if key.id in ("train", "train.random", "train.gold"):
+            yield _training(config, key, use, measured, questions.train)
+        elif asked := _asked(config, key, use, others, measured, questions):
+            yield _stage(config, key, keys, asked, measured, drawn)
 
 
-def _planned(
-    experiment: ExperimentRun,
+@dataclass(frozen=True)
+class _Asked:
+    """What a stage asks: trajectories of systems, on so many questions of a split."""
+
+    split: str
+    questions: float
+    trajectories: Sequence[tuple[SystemUse, float]]
+    scores: Sequence[str]
+    text: str
+
+
+def _asked(
+    config: Config,
     key: StageKey,
-    keys: Sequence[StageKey],
     use: SystemUse,
-    baselines: Mapping[str, SystemUse],
+    others: Mapping[str, SystemUse],
+    measured: Usage,
     questions: NumQuestions,
-) -> PlannedStage | None:
+) -> _Asked | None:
     """None for an index, which grows with its documents, and a report, which takes seconds."""
-    config, evaluation, training = experiment.config, experiment.config.evaluation, experiment.config.training
-    learning = [role for role in use.roles if role.model == training.model and config.system.role(role.role).trainable]
-    steps, passes = _steps(config, learning, questions.train)
-    scores, samples = list(config.rewards.weights), config.sampling.samples
-    if key.id in ("train", "train.random", "train.gold"):
-        each = row_tokens(learning, training.max_length)
-        counted = f"{steps:,} steps x {training.batch_size} rows x {each:,.0f} tokens (at most{passes})"
-        times = 3 if training.gradient_checkpointing else 2  # forward, with checkpointing once more, and backward
-        return PlannedStage(
-            key, {training.model: Tokens(trained=steps * training.batch_size * each, passes=times)}, counted=counted
-        )
+    evaluation, samples = config.evaluation, config.evaluation.samples
+    scores, dev = list(evaluation.scores), questions.dev
     if key.id in ("sample", "score"):
-        asked = [(with_teacher(use, config), questions.train * samples)]
-        text = f"{count(questions.train)} questions x {samples} samples"
-        if led := len(set(config.sampling.curriculum.values())):
+        each, led = config.sampling.samples, len(set(config.sampling.curriculum.values()))
+        asked = [(with_teacher(use, config), questions.train * each)]
+        text = f"{count(questions.train)} questions x {each} samples"
+        if led:
             asked.append((use, questions.train * led))
             text += f", and at most {led} of the curriculum"
-    elif key.id in ("choose.sample", "choose"):
-        candidates = math.ceil(steps / training.eval_steps)
-        asked = [(use, questions.dev * candidates)]
-        text = f"{count(questions.dev)} questions x {candidates} candidates ({steps:,} steps / eval_steps)"
-    elif key.id in ("promote.sample", "promote"):
-        arms, samples, scores = 2 if key.round == 1 else 3, evaluation.samples, list(evaluation.scores)
-        asked = [(use, questions.dev * samples * arms)]
-        text = f"{count(questions.dev)} questions x {samples} samples x {arms} arms"
-    elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
-        arms, samples, scores = 2 + len(evaluation.controls), evaluation.samples, list(evaluation.scores)
-        asked = [(use, questions.evaluated * samples * arms)]
-        asked += [(other, questions.evaluated * evaluation.samples) for name, other in baselines.items()]
-        text = f"{count(questions.evaluated)} questions x {samples} samples x {arms + len(baselines)} arms"
-    else:
-        return None
-    trajectories = sum(number for _, number in asked)
+        return _Asked("train", questions.train, asked, list(config.rewards.weights), text)
+    if key.id in ("choose.sample", "choose"):
+        steps, _, _ = _steps(config, use, measured, questions.train)
+        candidates = math.ceil(steps / config.training.eval_steps)
+        text = f"{count(dev)} questions x {candidates} candidates ({steps:,} steps / eval_steps)"
+        return _Asked("dev", dev, [(use, dev * candidates)], list(config.rewards.weights), text)
+    if key.id in ("promote.sample", "promote"):
+        arms = 2 if key.round == 1 else 1
+        text = f"{count(dev)} questions x {samples} samples x {arms} arms"
+        return _Asked("dev", dev, [(use, dev * samples * arms)], scores, text + " that are new" * (key.round > 1))
+    if key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
+        number, arms = questions.evaluated, 2 + len(evaluation.controls)
+        asked = [(use, number * samples * arms), *((other, number * samples) for other in others.values())]
+        text = f"{count(number)} questions x {samples} samples x {arms + len(others)} arms"
+        return _Asked("evaluated", number, asked, scores, text)
+    return None
+
+
+def _stage(
+    config: Config, key: StageKey, keys: Sequence[StageKey], asked: _Asked, measured: Usage, drawn: set[str]
+) -> PlannedStage:
+    """`drawn`: the splits whose nuggets earlier stages have drawn, for all arms."""
+    trajectories = sum(number for _, number in asked.trajectories)
     sampled_by = {str(stage): sampling for stage, sampling in SAMPLING_STAGES.items()} | {"score": "sample"}
     sampled_before = any((other.round, other.id) == (key.round, sampled_by.get(key.id)) for other in keys)
-    models = {} if sampled_before else _sampled(asked)
+    models = {} if sampled_before else _sampled(asked.trajectories)
+    searches = 0.0 if sampled_before else sum(use.searches * number for use, number in asked.trajectories)
     if key.id not in sampled_by.values():
-        calls = trajectories * sum(judge_calls(config.rewards, scores, samples).values())
-        prompt = JUDGE_PROMPT_TOKENS - JUDGE_CACHED_TOKENS
-        judging = {config.rewards.judge: Tokens(calls, calls * prompt, calls * JUDGE_NEW_TOKENS)} if calls else {}
-        models = {name: models.get(name, Tokens()) + judging.get(name, Tokens()) for name in {**models, **judging}}
-    return PlannedStage(key, models, trajectories, text)
+        by_score, of_question = measured.judging(asked.scores)
+        judging = sum(by_score.values(), Tokens()) * trajectories
+        if asked.split not in drawn:
+            judging += of_question * asked.questions
+            drawn.add(asked.split)
+        if judging.calls:
+            models = {**models, config.rewards.judge: models.get(config.rewards.judge, Tokens()) + judging}
+    return PlannedStage(key, models, trajectories, searches, asked.text)
 
 
-def _sampled(asked: Sequence[tuple[SystemUse, float]]) -> dict[str, Tokens]:
+def _sampled(asked: Iterable[tuple[SystemUse, float]]) -> dict[str, Tokens]:
+    """By model, the calls of so many trajectories of systems."""
     models: dict[str, Tokens] = {}
     for use, number in asked:
         for role in use.roles:
-            calls = number * role.calls
-            own = Tokens(calls, calls * role.prompt_tokens, calls * role.new_tokens)
-            models[role.model] = models.get(role.model, Tokens()) + own
+            models[role.model] = models.get(role.model, Tokens()) + role.tokens * number
     return models
 
 
-def _steps(config: Config, learning: Sequence[RoleUse], questions: float) -> tuple[int, str]:
-    """(the training's steps, what they are as passes over the rows), where as many trajectories are kept as can be."""
-    training, samples = config.training, config.sampling.samples
-    kept_alone = load_objective(training).learns_from_kept_alone
-    kept = min(config.rewards.select.ties, samples) if kept_alone else samples
+def encoding_stages(config: Config, documents: int | None) -> Iterator[tuple[PlannedStage, float]]:
+    """The encoding of each index with vectors or weights, and the billions of parameters of its encoder; NaN where they
+    are not known. Nothing where the number of chunks is not."""
+    for name, part in ({} if is_missing(config.index) else config.index.built).items():
+        chunks, _ = index_size(part, documents)
+        if part.kind not in ("dense", "sparse") or not chunks:
+            continue
+        encoder = part.encoder or EncoderConfig()
+        shape, parameters = encoder_shape(encoder)
+        each = min(part.chunk_tokens, encoder.max_length or part.chunk_tokens)
+        model = f"index.parts.{name}.encoder" if name else "index.encoder"
+        text = f"{chunks:,} chunks x {each:,} tokens at most"
+        tokens = Tokens(prompt=float(chunks * each))
+        yield PlannedStage(StageKey(1, "index"), {model: tokens}, counted=text), parameters / 1e9 if shape else math.nan
+
+
+def _generation(config: Config) -> PlannedStage:
+    """A question is written from one document or two and checked against them: one candidate of each."""
+    assert config.generation is not None, "its caller has looked"
+    number = float(sum(config.generation.questions.values()))
+    shown = 1.5 * config.index.chunk_tokens
+    tokens = Tokens(2, 2 * WRITING_TOKENS + shown, 2 * NEW_TOKENS) * number
+    return PlannedStage(None, {config.generation.model: tokens}, counted=f"{count(number)} questions x 2 calls")
+
+
+def _training(config: Config, key: StageKey, use: SystemUse, measured: Usage, questions: float) -> PlannedStage:
+    training = config.training
+    steps, each, passes = _steps(config, use, measured, questions)
+    text = f"{steps:,} steps x {training.batch_size} rows x {each:,.0f} tokens{passes}"
+    return PlannedStage(key, {training.model: Tokens(trained=steps * training.batch_size * each)}, counted=text)
+
+
+def _steps(config: Config, use: SystemUse, measured: Usage, questions: float) -> tuple[int, float, str]:
+    """(The training's steps, the mean tokens of a row, what the steps are as passes over the rows.)"""
+    training = config.training
+    learning = [role for role in use.roles if role.model == training.model and config.system.role(role.role).trainable]
+    talks = sum(role.conversations for role in learning)
+    tokens = sum(role.conversations * min(role.conversation_tokens, training.max_length) for role in learning)
+    each = tokens / talks if talks else 0.0
+    kept, of_curriculum, is_measured = measured.kept
     learnt = questions - held_out(round(questions), training.dev_fraction) if questions > 0 else questions  # or NaN
-    rows = learnt * kept * sum(role.conversations for role in learning)
-    if kept_alone:
-        rows += learnt * sum(role.conversations for role in learning if role.role in config.sampling.curriculum)
+    led = sum(role.conversations for role in learning if role.role in config.sampling.curriculum)
+    led /= len(set(config.sampling.curriculum.values())) or 1
+    rows = learnt * (kept * talks + of_curriculum * led)
     if not rows > 0:  # NaN too
-        return training.max_steps, ""
+        return training.max_steps, each, ""
     plan = schedule(max(1, round(rows)), training, 1)
-    return plan.steps, f": {plan.steps / plan.per_epoch:,.3g} passes over {count(rows)} rows, {kept} kept of a question"
-
-
-def row_tokens(roles: Sequence[RoleUse], max_length: int) -> float:
-    """The mean tokens of a training row: of a conversation of these roles."""
-    rows = sum(role.conversations for role in roles)
-    return sum(role.conversations * min(role.conversation_tokens, max_length) for role in roles) / rows if rows else 0.0
+    passes = f"{plan.steps / plan.per_epoch:,.3g} passes over {count(rows)} rows"
+    return plan.steps, each, f" ({passes}, {kept:.3g} kept of a question{', measured' * is_measured})"
 
 
 def count(number: float) -> str:
@@ -371,7 +492,7 @@ def memory_table(
     """The rows of a config on so many GPUs of so many bytes. `documents`: those of the corpus; None: those of the built
     index. UserError."""
     servers = [_server(config, name, gpu, uses.get(name, ModelUse())) for name in config.models]
-    return [*servers, _training(config, gpu, gpus), _index(config, documents)]
+    return [*servers, _training_memory(config, gpu, gpus), _index_memory(config, documents)]
 
 
 def _server(config: Config, name: str, gpu: float, use: ModelUse) -> MemoryRow:
@@ -393,7 +514,7 @@ def _server(config: Config, name: str, gpu: float, use: ModelUse) -> MemoryRow:
     return MemoryRow(f"serve {name}", limit, need.weights, need.adapters, conversation, overhead)
 
 
-def _training(config: Config, gpu: float, gpus: int) -> MemoryRow:
+def _training_memory(config: Config, gpu: float, gpus: int) -> MemoryRow:
     import torch
 
     training = config.training
@@ -427,7 +548,7 @@ def index_size(index: IndexConfig, documents: int | None) -> tuple[int, int]:
         return documents or 0, documents or 0
 
 
-def _index(config: Config, documents: int | None) -> MemoryRow:
+def _index_memory(config: Config, documents: int | None) -> MemoryRow:
     """The index, which is on disk and served from main memory."""
     index = config.index
     if is_missing(index):

@@ -134,10 +134,16 @@ async def search(state: State, style: Paper, given: Fields | None) -> list[Passa
 
 def calls_of(settings: Settings) -> dict[str, Calls]:
     """Each agent once, the coordinator before each of them and at the end; the searcher writes a query and reads ten
-    documents, two at a time, and hands on four."""
-    own = {"planner": Calls(), "searcher": Calls(6, settings.documents_per_turn, 1)}
-    agents: dict[str, Calls] = {agent: own.get(agent, Calls(1, 4)) for agent in settings.agents if agent != "finisher"}
-    return {"coordinator": Calls(8, 0, 1), **agents}
+    documents, two at a time, and hands on four: to the coordinator, which passes them on in its own words, and to the
+    answerer. In the brief style every agent but the planner gets them, and the coordinator their titles."""
+    found, is_brief = 4, settings.style == "brief"
+    shown = {"planner": 0, "answerer": found}
+    agents: dict[str, Calls] = {
+        agent: Calls(1, shown.get(agent, found * is_brief)) for agent in settings.agents if agent != "finisher"
+    }
+    if "searcher" in agents:
+        agents["searcher"] = Calls(6, settings.documents_per_turn, 1)
+    return {"coordinator": Calls(8, 0 if is_brief else found / 8, 1), **agents}
 
 
 SYSTEM = SystemSpec(

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.core.config.models import DEFAULT_CONCURRENCY, KV_BYTES, LORAS, MAX_NUM_SEQS
-from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.errors import UserError
 from ratchet.core.processor import usable_memory
 from ratchet.inference.footprint import DTYPE_BYTES, Footprint
 from ratchet.inference.serving.specs import GB, Placement, ServerSpec
@@ -253,60 +253,6 @@ print(json.dumps(found))
 
 CUDA_CONTEXT_BYTES = 600_000_000
 """A process's CUDA context and libraries on a GPU: 0.4 to 0.6 GB on A100 and H100."""
-
-
-@dataclass(frozen=True)
-class Card:
-    """A kind of GPU, to plan with."""
-
-    gb: float
-    """Memory in 10^9 bytes, as its maker states it; CUDA shows some percent more."""
-    tokens_per_second: float | None = None
-    """Prompt and new tokens together that it computes of LLaMA 7B in 16 bits, where requests have 2,048 and 128 of
-    them. NVIDIA measured them with TensorRT-LLM (docs/source/performance.md of version 0.6.1: 591, 2,244 and 581 new
-    tokens a second on A100, H100 and L40S); those of H100 and L40S with 8 bits, of which this is half."""
-
-
-CARDS = {
-    "A100-40": Card(40, 10_000),
-    "A100-80": Card(80, 10_000),
-    "H100": Card(80, 19_000),
-    "H200": Card(141),
-    "B200": Card(180),
-    "L40S": Card(48, 4_900),
-    "L4": Card(24),
-    "A10": Card(24),
-    "RTX 3090": Card(24),
-    "RTX 4090": Card(24),
-    "RTX 5090": Card(32),
-    "RTX A6000": Card(48),
-    "RTX 6000 Ada": Card(48),
-}
-
-
-def card_of(name: str) -> Card:
-    """Return the card of a name, in whatever case and with whatever between its words. Raises UserError for others."""
-    by_letters = {_letters(known): card for known, card in CARDS.items()}
-    card = by_letters.get(_letters(name).removeprefix("nvidia").removeprefix("geforce"))
-    if card is None:
-        raise UserError(
-            f"--gpu {name}: not a known card{did_you_mean(name, CARDS)}; known are {', '.join(CARDS)}. For another, "
-            "give its memory: --gpu-gb 48"
-        )
-    return card
-
-
-def card_asked(name: str | None, gb: float | None) -> Card | None:
-    """Return the card that --gpu or --gpu-gb gives, if one of them does. Raises UserError."""
-    if name and gb:
-        raise UserError("--gpu and --gpu-gb: give one of them, a card's name or its memory")
-    if gb:
-        return Card(gb)
-    return card_of(name) if name else None
-
-
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum()).removesuffix("gb")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from ratchet.agents.core.system import load_system
 from ratchet.core.config import SystemConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_json, write_jsonl
-from ratchet.core.records import Conversation, ModelCall, Question, Span, Trajectory
+from ratchet.core.records import Conversation, ModelCall, Question, Score, Span, Trajectory
+from ratchet.rewards.nuggets import NuggetSet
+from ratchet.rewards.store import record_settings, score_file
 from ratchet.rounds.plan import assumed_use
 from ratchet.rounds.records import Entry
 from tests.agents.test_budgets import TABLE
@@ -65,7 +67,7 @@ def test_the_papers_configs_and_todays_are_planned_before_any_download(
         raise AssertionError("the plan asks the network")
 
     monkeypatch.setattr("socket.socket.connect", no_network)
-    main(["--config", str(path), "--questions", "100", "--held-out", "20"])
+    main(["--config", str(path), "--questions", "100", "--dev", "20", "--test", "20"])
     said = capsys.readouterr().out
     assert "serve agent" in said and "micro_batch" in said and len(said.splitlines()) < 45, "more than a screen"
     if path.parent.name == "current":
@@ -129,13 +131,13 @@ def test_what_does_not_fit_and_what_is_not_known_is_said(tmp_path: Path, capsys:
 def test_a_teacher_does_its_share_of_the_sampling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     teacher = ("--set", "sampling.teacher={model: judge, samples: 1}")
     said = said_of(experiment(tmp_path), capsys, "--questions", "1000", *teacher)
-    assert "sample agent 4,000 60,000 61 9.0" in said and "judge 20,000 20 3.0" in said
+    assert "sample agent 4,000 24,000 60,000 43 9.0" in said and "judge 20,000 14 3.0" in said
 
 
 def test_samples_of_a_curriculum_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     led = ("--set", "sampling.curriculum={searcher: gold_searches, coordinator: gold_searches}")
     said = said_of(experiment(tmp_path), capsys, "--questions", "1000", *led)
-    assert "sample agent 5,000 100,000" in said and "4 samples, and at most 1 of the curriculum" in said
+    assert "sample agent 5,000 30,000 100,000" in said and "4 samples, and at most 1 of the curriculum" in said
 
 
 @pytest.mark.slow
@@ -143,18 +145,23 @@ def test_every_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pyte
     path = experiment(tmp_path)
     said = said_of(path, capsys, "--questions", "1000")
     # Mrag's seven agents, its coordinator eight times, its searcher six: 20 calls of 150 new tokens, and together
-    # 20 x 200 + (6 x 2 + 5 x 4) x 512 prompt tokens that are in no cache.
-    assert "sample agent 4,000 80,000 82 12" in said
+    # 20 x 200 prompt tokens that are in no cache, and documents of 512: 6 x 2 to the searcher, 4 to the coordinator, 4
+    # to the answerer.
+    assert "sample agent 4,000 24,000 80,000 57 12" in said
     assert "assumed: 20.0 (coordinator 8, planner 1, searcher 6," in said
-    # Correctness: 10 nuggets x 5 runs, and 5 calls that draw them for 4 samples; faithfulness: claims and their check.
-    assert "score and select judge 4,000 245,000 184 37" in said
-    # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles, of the 900 not held out; a
-    # conversation is an eighth of 8 x 500 tokens of instructions, 20 x (200 + 150) of turns and 32 x 512 of passages.
-    assert "train: 5,000 steps x 128 rows x 3,423 tokens (at most: 29.6 passes over 21,600 rows, 3 kept of" in said
-    # No question is held out: 2 x ceil(24,000 / 128).
+    # Correctness: 10 nuggets x 5 runs of 500 shared tokens, 60 a nugget and 50 new ones, and 5 calls that draw them for
+    # all samples of a question. Faithfulness: 5 lists of 600 tokens of claims and 5 of 500 of verdicts, of 4 documents.
+    assert "score and select judge 4,000 245,000 39 35" in said
+    # 1.1 of the samples, each with a conversation of each of mRAG's eight roles, of the 900 not held out; each is an
+    # eighth of 8 x 500 tokens of instructions, 20 x (200 + 150) of turns and 20 x 512 of passages.
+    assert "train: 5,000 steps x 128 rows x 2,655 tokens (80.6 passes over 7,920 rows, 1.1 kept of a question)" in said
+    # No question is held out: 2 x ceil(8,800 / 128).
     settings = ("--set", "training.epochs=2", "--set", "training.choose_by=reward")
     said = said_of(path, capsys, "--questions", "1000", *settings)
-    assert "train: 376 steps x 128 rows x 3,423 tokens (at most: 2 passes over 24,000 rows" in said
+    assert "train: 138 steps x 128 rows x 2,655 tokens (2 passes over 8,800 rows" in said
+    # dev and test have sizes of their own, and nuggets are drawn once for all arms: 2 arms x 60 + 5.
+    said = said_of(path, capsys, "--questions", "1000", "--dev", "10", "--test", "200")
+    assert re.search(r"^ ?evaluate judge 400 25,000 ", said, re.MULTILINE), said
 
 
 @pytest.mark.parametrize(("name", "settings"), sorted({(name, json.dumps(settings)) for name, settings, *_ in TABLE}))
@@ -164,17 +171,24 @@ def test_the_calls_that_a_system_declares_are_among_those_that_it_makes(name: st
     assert min(plays) <= use.calls <= max(plays)
 
 
-def test_hours_follow_from_tokens_and_a_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hours_follow_from_tokens_and_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = experiment(tmp_path)
 
     def hours(*options: str) -> list[str]:
         said = said_of(path, capsys, "--questions", "1000", *options)
-        return re.findall(r"^ ?sample agent 4,000 80,000 82 12 ?([\d.,]*) ?$", said, re.MULTILINE)
+        return re.findall(r"^ ?sample agent 4,000 24,000 80,000 57 12 ?([\d., to]*?) ?$", said, re.MULTILINE)
 
-    # 20 calls of 150 new tokens, and 20,384 prompt tokens that are in no cache, of 7.6 billion parameters
-    expected = 4000 * (20 * 150 + 20_384) * 7_615_616_512 / 7e9 / 3600
-    assert hours("--tokens-per-second", "10000") == hours("--gpu", "a100-80") == [f"{expected / 10_000:.2f}"]
-    assert hours("--gpu", "H100") == [f"{expected / 19_000:.2f}"] and hours("--gpu", "RTX 4090") == [""]
+    def expected(prompt: float, new: float) -> str:
+        """Of 20 calls of 150 new tokens, and 14,240 prompt tokens that are in no cache, of 7.6 billion parameters."""
+        return f"{4000 * (14_240 / prompt + 20 * 150 / new) * 7_615_616_512 / 7e9 / 3600:.1f}"
+
+    assert hours("--tokens-per-second", "10000", "5000") == [expected(10_000, 5_000)]
+    assert hours("--gpu", "a100-80") == [f"{expected(13_700, 10_900)} to {expected(11_300, 6_400)}"]
+    assert len(hours("--gpu", "H200")[0].split(" to ")) == 2 and hours("--gpu", "RTX 4090") == [""]
+    # 4 operations a parameter: at 36 to 48% of 989e12 a second.
+    said = said_of(path, capsys, "--questions", "1000", "--gpu", "H100")
+    trained = 5000 * 128 * 2655 * 4 * 7_615_616_512 / 989e12 / 3600
+    assert re.search(rf"^ ?train agent 1,699 {trained / 0.48:.0f} to {trained / 0.36:.0f} ?$", said, re.MULTILINE), said
 
 
 def test_what_a_run_measured_stands_beside_and_replaces_assumptions(
@@ -190,12 +204,38 @@ def test_what_a_run_measured_stands_beside_and_replaces_assumptions(
     )  # fmt: skip
     write_jsonl(tmp_path / "run" / "ledger.jsonl", [entry])
     said = said_of(path, capsys, "--questions", "500000", "--documents", "14_000_000")
-    assert "calls of a trajectory, measured on 10 trajectories of round 1: 1.0 (answerer 1)" in said
+    assert "calls of a trajectory, measured on 10 trajectories of round-1: 1.0 (answerer 1)" in said
     # By the rate, not by the last command: 2,000,000 trajectories of 2 prompt and 20 new tokens.
     assert re.search(r"^ ?sample agent 2,000,000 2,000,000 4\.0 40 2,000 0\.02 ?$", said, re.MULTILINE)
-    assert "(measured by the run's sampling)" in said
+    assert "(measured by the run's sampling, " in said
     each = sum(file.stat().st_size for file in (tmp_path / "index").iterdir()) / 10
     assert f"14,000,000 documents x {each:,.0f} bytes: 1.4e+03 GB of main memory" in said
+
+
+def test_what_another_run_measured_of_its_judge_and_its_selection_is_planned_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, pilot = experiment(tmp_path), tmp_path / "pilot"
+    with pytest.raises(UserError, match="no run folder with trajectories of mrag"):
+        said_of(path, capsys, "--from", str(pilot))
+    store(pilot / "round-1" / "trajectories", [trajectory(n) for n in range(20)])
+    scores, settings = pilot / "round-1" / "scores", {"runs": 5}
+    verdicts = ({"part": "nugget", "tokens": [500, 400, 60]}, {"part": "nugget", "tokens": [500, 450, 40]})
+    scored = [Score(trajectory=f"t{n}", name="correctness", value=1.0, verdicts=verdicts) for n in range(20)]
+    record_settings(scores, "correctness", settings)
+    write_jsonl(score_file(scores, "correctness", settings), scored)
+    drawn = ({"part": "nuggets", "tokens": [300, 0, 700]},)
+    write_jsonl(pilot / "nuggets" / "a.jsonl", [NuggetSet(key="k", question_id="q0", nuggets=(), verdicts=drawn)])
+    entry = Entry(
+        round=1, stage="score", member="", inputs={}, outputs={}, machine="node7", seconds=1.0,
+        facts={"kept": 30, "kept_questions": 20, "questions": 20}, began="2026-11-23T10:00:00+00:00",
+    )  # fmt: skip
+    write_jsonl(pilot / "ledger.jsonl", [entry])
+    only = ("--set", "rewards.weights={correctness: 1}", "--questions", "1000000")
+    said = said_of(path, capsys, *only, "--from", str(pilot))
+    # 4,000,000 x 2 calls with 100 + 50 tokens that were not cached and 100 new ones, and a draw for each question.
+    assert re.search(r"^ ?score and select judge 4,000,000 9,000,000 900 1,100 ", said, re.MULTILINE), said
+    assert "1.5 kept of a question, measured" in said
 
 
 def test_dense_indexes_are_planned_for_any_number_of_documents(
@@ -211,6 +251,7 @@ def test_dense_indexes_are_planned_for_any_number_of_documents(
     assert "index.parts.meaning: 21,000,000 vectors of 768 numbers, 105 shards" in said
     assert re.search(r"Flat 64\.5 64\.5", said) and re.search(r"HNSW32 70\.0 0\.33", said), said
     assert "IVF4096,PQ64 nprobe=64 2.8 1.34" in said
-    # 21e6 x 180 tokens at 10,000 a second of a model of 7e9 parameters.
-    assert "encoding: 1.64 GPU hours at most (180 tokens a chunk, 109 million parameters" in said
+    # 21e6 x 180 tokens of 109 million parameters, at 13,700 to 11,300 a second of a model of 7 billion.
+    assert re.search(r"index index\.parts\.meaning\.encoder 3,780 1\.2 to 1\.5", said), said
+    assert "index: 21,000,000 chunks x 180 tokens at most" in said
     assert "vectors of" not in said_of(path, capsys, "--set", text)
