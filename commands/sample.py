@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.agents.core.system import load_system
@@ -27,7 +27,8 @@ from ratchet.questions.leakage import check_leakage
 from ratchet.questions.load import load_questions, load_split
 from ratchet.questions.manifest import open_run
 from ratchet.rewards.check import TRAIN, check_questions
-from ratchet.sampling.pool import Pass, policy_name
+from ratchet.rewards.scoring import Scorer, check_enough
+from ratchet.sampling.pool import Enough, Pass, policy_name
 from ratchet.sampling.pool import sample as sample_passes
 from ratchet.sampling.store import FIRST_SEGMENT, TrajectoryStore
 from ratchet.sampling.work import Work
@@ -70,6 +71,8 @@ def sample_round(
     leaks = check_leakage(config)
     for warning in [*leaks, *check_questions({TRAIN: train}, config.rewards.weights, (), index)]:
         print(warning, file=sys.stderr)
+    if config.sampling.enough:
+        check_enough(config.rewards)
     folder = open_run(config).round(number).trajectories
     context = RunContext(
         temperature=config.sampling.temperature,
@@ -95,8 +98,10 @@ def sample_round(
         teacher=config.sampling.teacher,
     )
     start = None if adapter is None else Path(adapter)
-    with recorded_stages(config, "sample", number=number, adapter=start, anyway=anyway):
+    with recorded_stages(config, "sample", number=number, adapter=start, anyway=anyway), Scorer(config) as scorer:
         work = Work()
+        if config.sampling.enough:
+            made = replace(made, enough=Enough(config.sampling.enough, scorer.is_good))
         seeded = config.model_copy(update={"seed": seed_of(config.seed, number)})
         try:
             [keys] = sample_passes(seeded, [made], "sampling", work)

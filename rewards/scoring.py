@@ -14,14 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ratchet.core.config import Config, Section
+from ratchet.core.config import Config, RewardsConfig, Section
 from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, write_jsonl
 from ratchet.core.locks import Lock
 from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
-from ratchet.core.records import Question, Score, content_key
+from ratchet.core.records import Question, Score, Trajectory, content_key
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.tasks import for_each, gather_or_cancel, run_or_cancel
 from ratchet.core.text import NORMALISATIONS, plain_text
@@ -42,8 +42,10 @@ from ratchet.rewards.reward import (
     Rule,
     Settings,
     judge_of,
+    judged,
     load_reward,
 )
+from ratchet.rewards.selection import strict_reward
 from ratchet.rewards.store import call_log_file, current_settings, read_scores, record_settings, score_file
 from ratchet.sampling.store import Outline, Trajectories
 
@@ -259,6 +261,19 @@ class Scorer:
             )
         return scores
 
+    async def is_good(self, question: Question, trajectory: Trajectory) -> bool:
+        """Whether a trajectory would be selected, were it the question's only one: by rules alone."""
+        rule, weights = self._rewards.select, self._rewards.weights
+        work = Work({question.id: question}, Trajectories.of([trajectory]), Path())
+        [outline], scores = work.trajectories.outlines.values(), Scores()
+        for name in (name for name, weight in weights.items() if weight):
+            reward = load_reward(name)
+            assert isinstance(reward, Rule) and rule.min_reward is not None, "check_enough has looked"
+            inputs = replace(self._inputs, own_settings=self._own_settings(reward))
+            scores[outline.key, name] = await work.score(reward, outline, inputs)
+        value = strict_reward(question, outline, scores, weights, rule.keep_status)
+        return value is not None and value > (rule.min_reward or 0.0)
+
     @cached_property
     def _inputs(self) -> Inputs:
         normalise = NORMALISATIONS[self._rewards.normalisation]
@@ -312,6 +327,17 @@ def check_question_ids(question_ids: Container[str], trajectories: Iterable[Outl
                 f"trajectory {trajectory.key} answers the question {trajectory.question_id!r}, which is not among the "
                 "questions of this config; was the question file changed after sampling?"
             )
+
+
+def check_enough(rewards: RewardsConfig) -> None:
+    """Raises UserError for rewards by which sampling cannot tell that a question has enough (`sampling.enough`)."""
+    if asked := judged(name for name, weight in rewards.weights.items() if weight):
+        raise UserError(
+            f"sampling.enough: rewards.weights.{asked[0]} asks a judge, and rewards must be known while trajectories "
+            "are sampled; use rules, or leave it out"
+        )
+    if rewards.select.min_reward is None:
+        raise UserError("sampling.enough: set rewards.select.min_reward, above which a trajectory is good")
 
 
 def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:

@@ -27,6 +27,7 @@ from ratchet.sampling.store import TrajectoryStore
 SAMPLED: tuple[StageId, ...] = ("index", "sample")
 FOUND_BY_KEY = (
     "sampling.samples",
+    "sampling.enough",
     "sampling.explore",
     "sampling.curriculum",
     "sampling.teacher",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +49,30 @@ MAX_FAILURES = 20
 """Trajectories in a row that failed, or had a tool that did, after which sampling stops with an error."""
 
 
+class Enough:
+    """The questions that have so many good trajectories that none is sampled any more (`sampling.enough`)."""
+
+    def __init__(self, number: int, is_good: Callable[[Question, Trajectory], Awaitable[bool]]) -> None:
+        self._number, self._is_good = number, is_good
+        self._good = Counter[str]()
+
+    async def add(self, question: Question, trajectory: Trajectory) -> None:
+        """Count a trajectory that was sampled."""
+        self._good[question.id] += await self._is_good(question, trajectory)
+
+    def has(self, question: Question) -> bool:
+        """Whether the question has enough."""
+        return self._good[question.id] >= self._number
+
+    async def skipped(self, jobs: Sequence[Job], store: TrajectoryStore) -> set[str]:
+        """Count what is on disk, and return the keys of the jobs that need not be done."""
+        self._good.clear()
+        free = {job.key: job for job in jobs if not job.learners}
+        for trajectory in store.read(list(free)):
+            await self.add(free[trajectory.key].question, trajectory)
+        return {key for key in free.keys() - store.finished() if self.has(free[key].question)}
+
+
 @dataclass(frozen=True)
 class Pass:
     """One system under one policy on some questions: what one folder of trajectories holds."""
@@ -74,6 +98,8 @@ class Pass:
     """By role, the rule of a further sample of each question with gold documents, from which the role learns."""
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     """Who plays the trainable roles in the first ones of a question's samples."""
+    enough: Enough | None = None
+    """When a question is not sampled any more. None: when it has all its samples."""
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -128,6 +154,7 @@ class Task:
     system: System
     context: RunContext
     segment: Segment
+    enough: Enough | None = None
 
 
 def policy_name(adapter: Path | None) -> str:
@@ -160,6 +187,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
         sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
         sequential = config.memory is not None and config.memory.sequential
         planned: list[list[Job]] = []
+        limited: list[tuple[Enough, list[Job], TrajectoryStore, Manifest]] = []
         missing: list[tuple[tuple[int, int], Task]] = []
         for one_pass, system, models_by_role in zip(passes, systems, roles, strict=True):
             models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
@@ -172,24 +200,27 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             led = [job.key for job in jobs if job.rules or job.teacher]
             context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest, led)
             store = TrajectoryStore(one_pass.folder)
-            store.plan(
-                Manifest(
-                    system=one_pass.system,
-                    setting=asdict(context),
-                    models=models,
-                    index=retriever.digest,
-                    sources={name: source.digest for name, source in resources.sources.items()},
-                    seed=seed,
-                    questions=asked,
-                    samples=one_pass.samples,
-                    keys=tuple(job.key for job in jobs),
-                )
+            manifest = Manifest(
+                system=one_pass.system,
+                setting=asdict(context),
+                models=models,
+                index=retriever.digest,
+                sources={name: source.digest for name, source in resources.sources.items()},
+                seed=seed,
+                questions=asked,
+                samples=one_pass.samples,
+                keys=tuple(job.key for job in jobs),
             )
+            skipped = set[str]()
+            if one_pass.enough is not None:
+                skipped = runner.run(one_pass.enough.skipped(jobs, store))
+                limited.append((one_pass.enough, jobs, store, manifest))
+            store.plan(manifest.without(skipped))
             part, parts = one_pass.part
             if sequential:
                 check_sequence(one_pass, jobs, store.finished(), resources, context.scope)
             places = set(range(len(one_pass.questions))[part::parts][: one_pass.first])
-            jobs = [job for job in jobs if job.place in places]
+            jobs = [job for job in jobs if job.place in places and job.key not in skipped]
             planned.append(jobs)
             seen = _sizes(store)
             done = store.finished()
@@ -199,7 +230,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             if _sizes(store) != seen:  # another writer added to it while we waited for the file
                 done = store.finished()
             missing += [
-                ((one_pass.group, job.place), Task(job, system, context, segment))
+                ((one_pass.group, job.place), Task(job, system, context, segment, one_pass.enough))
                 for job in jobs
                 if job.key not in done
             ]
@@ -214,7 +245,12 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             run_or_cancel(
                 runner, run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, work=work)
             )
-    return [[job.key for job in jobs] for jobs in planned]
+        left = set[str]()
+        for enough, jobs, store, manifest in limited:
+            skipped = runner.run(enough.skipped(jobs, store))  # by other commands too, which do parts of the pass
+            store.plan(manifest.without(skipped))
+            left |= skipped
+    return [[job.key for job in jobs if job.key not in left] for jobs in planned]
 
 
 def _sizes(store: TrajectoryStore) -> dict[str, int]:
@@ -337,7 +373,7 @@ async def run_pool(
     `sequential`: those of one pass one after the other, as `memory.sequential` says, up to the first that failed: the
     later ones wait until it was sampled again, which a UserError says at the end. Raises UserError after `max_failures`
     trajectories in a row that failed, or had a tool that did: then it is a server or the setup, not the question.
-    `work`: as for `sample`.
+    `work`: as for `sample`. Where a question may have enough (`Task.enough`), its trajectories follow each other.
     """
     counts: Counter[str] = Counter()
     work = work or Work()
@@ -345,14 +381,20 @@ async def run_pool(
     stopped: list[str] = []
     chains: dict[str, list[Task]] = {}
     for task in tasks:
-        chains.setdefault(task.context.scope if sequential else task.job.key, []).append(task)
+        follows = task.job.question.id if task.enough and not task.job.learners else task.job.key
+        chains.setdefault(task.context.scope if sequential else follows, []).append(task)
     queue = iter(chains.values())
 
     async def worker() -> None:
         for chain in queue:
             for place, task in enumerate(chain, 1):
+                if task.enough and not task.job.learners and task.enough.has(task.job.question):
+                    progress.advance()
+                    continue
                 trajectory = await run_task(task)
-                if trajectory.status == "failed" and place < len(chain):
+                if task.enough and not task.job.learners:
+                    await task.enough.add(task.job.question, trajectory)
+                if sequential and trajectory.status == "failed" and place < len(chain):
                     what = f"{trajectory.question_id} failed with {trajectory.error!r}"
                     stopped.append(f"{task.context.scope}: {what}, {len(chain) - place} after it were not asked")
                     break

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from pydantic import Field
+
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import (
@@ -55,7 +57,14 @@ class Manifest(Record):
     """`ratchet.core.records.questions_digest`."""
     samples: int
     keys: tuple[str, ...]
-    """Of all trajectories, question by question."""
+    """Of all trajectories that count, question by question."""
+    skipped: tuple[str, ...] = Field((), exclude_if=lambda skipped: not skipped)
+    """Of those that were not sampled, as their questions had enough (`sampling.enough`)."""
+
+    def without(self, skipped: Collection[str]) -> Manifest:
+        """The same pass, without trajectories that need not be sampled."""
+        kept, left = (tuple(k for k in self.keys if (k in skipped) is is_left) for is_left in (False, True))
+        return self.model_copy(update={"keys": kept, "skipped": left})
 
 
 RECENT = 16

@@ -108,6 +108,10 @@ class SamplingConfig(Section):
     curriculum: dict[str, Literal["gold_documents", "gold_searches"]] = Field(default={})
     """Roles that learn from a further sample of each question with `gold_ids`, in which the search is [led to the gold
     documents](../guides/rounds-and-sweeps.md#exploration-and-a-curriculum)."""
+    enough: int | None = Field(None, gt=0, exclude_if=lambda enough: enough is None)
+    """Sample a question no further that has so many trajectories whose reward, by rules alone, is above
+    `rewards.select.min_reward`. Its samples follow each other, the exploring ones last; those of the curriculum are all
+    sampled. Default: sample all."""
     concurrency: int | None = Field(None, gt=0)
     """Maximum number of trajectories in flight. Default: the number of requests that the model with the most takes at
     once."""
