@@ -15,7 +15,7 @@ from ratchet.commands.selftrain import loop, run_if_due, training_processes
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic
-from ratchet.core.locks import Lock
+from ratchet.core.locks import Lock, holder_of
 from ratchet.core.progress import duration
 from ratchet.evaluation.ablation import ablation_csv, ablation_latex, compare_arms, print_ablation
 from ratchet.questions.manifest import open_run
@@ -81,7 +81,13 @@ def _run(run: ArmRun) -> None:
     """Run all stages of a run that are not done. One that reads from another begins as its fork."""
     if run.source is not None and not run.run.ledger.exists():
         if not is_sampled(run.source.run):
-            _sample(run.source)
+            try:
+                _sample(run.source)
+            except UserError as error:
+                if not holder_of(run.source.run.path / LOCK):
+                    raise
+                first = "before parts that run at the same time, run the same with --phase sample"
+                raise UserError(f"{error}. This run reads its trajectories: {first}") from error
         fork(run.experiment.config, run.source.run)
     open_run(run.experiment.config)
     with Lock(run.run.path / LOCK, "this run"):

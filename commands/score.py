@@ -27,6 +27,7 @@ from ratchet.rewards.scoring import Scorer, check_question_ids, unfinished
 from ratchet.rewards.selection import parse_weights, select
 from ratchet.rewards.store import current_scores
 from ratchet.rewards.summary import (
+    cut_off_costs,
     nothing_selected,
     scores_lines,
     selection_lines,
@@ -67,6 +68,8 @@ def score(config: Config, options: argparse.Namespace) -> None:
         for line in (*scores_lines(names, scores, made_by), *chosen):
             console.print(line, markup=False)
         console.print(str(round_folder.selection), soft_wrap=True, markup=False)
+        if warning := cut_off_costs(selection, trajectories.outlines.values()):
+            print(f"warning: {warning}", file=sys.stderr)
         if not selection.kept:
             if not options.may_be_empty:
                 raise UserError(nothing_selected(selection))

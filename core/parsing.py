@@ -60,6 +60,8 @@ def _text(problem: ErrorDetails, annotations: list[Any]) -> str:
     if kind == "union_tag_not_found":
         choices = [str(tag) for section in get_args(_plain(annotations[-1])) for tag in _tags(section)]
         return f"{str(context['discriminator']).strip(chr(39))} is missing (known: {', '.join(sorted(choices))})"
+    if kind in ("tuple_type", "list_type"):
+        return f"expected a list{got}"
     return f"{context['error'] if kind == 'value_error' else problem['msg']}{got}"
 
 
@@ -117,11 +119,12 @@ def _tags(annotation: Any) -> tuple[Any, ...]:
     return get_args(next((kind for kind in literals if get_origin(kind) is Literal), None))
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a config file. Raises UserError for what is no file, no UTF-8 or no YAML, or is too large."""
+def read_mapping(path: Path, what: str = "a config is a mapping of keys to values") -> dict[str, Any]:
+    """Read a config file, or another mapping. Raises UserError for what is no file, no UTF-8 or no YAML, is too large,
+    or is no mapping, as which `what` describes it."""
     data = _load_yaml(read_small_text(path, MAX_BYTES), str(path))
     if not isinstance(data, dict):
-        raise UserError(f"{path}: a config is a mapping of keys to values")
+        raise UserError(f"{path}: {what}")
     return data
 
 

@@ -66,7 +66,8 @@ def question_set(config: Config, name: str, asked_by: str = "--split") -> Questi
     """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or unreadable."""
     split = split_of(config, name, asked_by)
     loaded = load_split(split, config.seed)
-    title = (short_name(split.benchmark) or name) + ("" if split.order == "file" else f", {split.order}")
+    own = name if name in config.evaluation.benchmarks else short_name(split.benchmark) or name
+    title = own + ("" if split.order == "file" else f", {split.order}")
     return QuestionSet(name, title, loaded.questions, loaded.digest)
 
 

@@ -12,6 +12,7 @@ from ratchet.core.text import NORMALISATIONS
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import (
     AS_RETURNED,
+    MATCHES,
     Scores,
     answered_measure,
     mean_of_answered,
@@ -33,6 +34,8 @@ from ratchet.evaluation.results import (
     LabelFloor,
     QuestionChanges,
 )
+from ratchet.rewards.reward import load_reward
+from ratchet.rewards.rules import references
 
 COSTS = ("calls", "prompt_tokens", "new_tokens")
 CHANGE = 0.5
@@ -43,13 +46,24 @@ ROUNDING = 1e-9
 
 
 def primary_measure(config: Config, questions: Sequence[Question]) -> str:
-    """Accuracy of labels, F1 of short answers, of long ones nugget correctness when it is asked for; else F1.
+    """Accuracy of labels, F1 of short answers, of long ones nugget correctness when it is asked for; without any answer
+    the gold documents retrieved, or else the first score that is asked for; else F1.
 
     As returned where `rewards.select.keep_status` admits answers at the end of the budget.
     """
     form = AS_RETURNED if "out_of_budget" in config.rewards.select.keep_status else ""
     if any(question.label is not None for question in questions):
         return f"accuracy{form}"
+    if not any(references(question) or question.nuggets for question in questions):
+        if any(question.gold_ids or question.gold_titles for question in questions):
+            return "gold_recall"
+        rewards = {name: load_reward(name) for name in config.evaluation.scores if name not in MATCHES}
+        own = (
+            name
+            for name, reward in rewards.items()
+            if not reward.is_cost and not all(map(reward.why_unscorable, questions))
+        )
+        return f"{next(own, 'f1')}{form}"
     is_long = "correctness" in config.evaluation.scores and not any(question.answers for question in questions)
     return f"{'correctness' if is_long else 'f1'}{form}"
 

@@ -189,7 +189,8 @@ def _in_order(replies: list[Reply | Exception]) -> Callable[..., Reply]:
     def reply(*_: Any) -> Reply:
         reply = next(remaining, None)
         if reply is None:
-            raise EngineError(f"the script has only {len(replies)} replies")
+            given = f"{len(replies)} repl{'y' if len(replies) == 1 else 'ies'}"
+            raise EngineError(f"the script has {given}, and the system made one more call")
         if isinstance(reply, Exception):
             raise reply
         return reply

@@ -36,6 +36,7 @@ from ratchet.report.records import Tally
 from ratchet.report.rounds import rounds_view, tone_of
 from ratchet.report.terms import count_outcomes, measure_term, term
 from ratchet.report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
+from ratchet.rewards.selection import worst_reward
 from ratchet.rewards.summary import origin_lines
 
 HERE = Path(__file__).parent
@@ -120,7 +121,7 @@ def _headline(results: Results | None) -> str:
 def _summary(results: Results) -> list[dict[str, Any]]:
     """The rows of the first table: the primary measure, how often there was an answer, what was found, and the cost."""
     found = [name for name in ("answer_recall", "gold_recall") if name in shown_measures(results, "retrieval")]
-    names = (results.primary, "answered", *found[:1], "calls", "prompt_tokens", "new_tokens")
+    names = dict.fromkeys((results.primary, "answered", *found[:1], "calls", "prompt_tokens", "new_tokens"))
     return [result_row(results, name) for name in names]
 
 
@@ -174,20 +175,29 @@ def _facts(config: Config, gathered: Gathered) -> list[tuple[str, str]]:
     manifest, results = gathered.manifest, gathered.results
     adapter = results.arm(TRAINED) if results else None
     judge = config.models.get(config.rewards.judge)
-    weights = config.rewards.weights.items()
-    reward = ", ".join(f"{weight:g} × {short_name(name).replace('_', ' ')}" for name, weight in weights)
     return [
         ("Run folder", str(config.folder)),
         ("System", short_name(config.system.name)),
         ("Model", config.models[config.training.model].path),
         ("Judge", judge.path if judge else "none: the scores are rules"),
-        ("Reward", f"weighted mean of {reward}"),
+        ("Reward", reward_text(config.rewards.weights)),
         ("Adapter", adapter.policy if adapter else "none evaluated"),
         ("Seed", str(config.seed)),
         ("Token rows", _rows_text(gathered)),
         ("Code", ", ".join(gathered.code) or "unknown"),
         ("Packages", ", ".join(f"{k} {v}" for k, v in (manifest.get("packages") or {}).items()) or "unknown"),
     ]
+
+
+def reward_text(weights: Mapping[str, float]) -> str:
+    """'weighted mean of 3 × f1, 1 × em', and with costs '(3 × f1 + 1 × em - 0.2 × model calls) / 4, at least -1'."""
+    parts = {f"{abs(weight):g} × {short_name(name).replace('_', ' ')}": weight for name, weight in weights.items()}
+    costs = [part for part, weight in parts.items() if weight < 0]
+    if not costs:
+        return f"weighted mean of {', '.join(parts)}"
+    gains = " + ".join(part for part in parts if part not in costs)
+    total = sum(weight for weight in weights.values() if weight > 0)
+    return f"({' - '.join([gains, *costs])}) / {total:g}, at least {worst_reward(weights):g}"
 
 
 def _rows_text(gathered: Gathered) -> str:

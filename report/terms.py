@@ -102,7 +102,8 @@ TERMS = {
     "base": "The model without an adapter.",
     "trained": "The model with the adapter of this round.",
     "promotion": "Accepting a round's adapter for sampling the next round, because it is better on dev.",
-    "reward": "The weighted mean of a trajectory's scores, from 0 to 1. Training keeps the best-rewarded trajectories.",
+    "reward": "The weighted mean of a trajectory's scores, less its costs. Training keeps the best-rewarded "
+    "trajectories.",
     "trajectory": "One attempt at a question, with every model call and search in it.",
     "arm": "One system, with or without an adapter, on the same questions as the others.",
     "best of n": "The mean over questions of the best reward among a question's samples.",

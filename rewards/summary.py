@@ -12,8 +12,8 @@ from rich.table import Table
 from ratchet.core.config import SelectConfig
 from ratchet.core.records import Cause, Score, Selection
 from ratchet.rewards.judge import cut_off
-from ratchet.rewards.reward import Ended, load_reward
-from ratchet.rewards.selection import TIE, cause_text
+from ratchet.rewards.reward import Ended, has_answer, load_reward
+from ratchet.rewards.selection import TIE, cause_text, worst_reward
 
 
 def mean_reward(selection: Selection) -> float | None:
@@ -190,6 +190,20 @@ def single_answer(kept: Sequence[Ended]) -> str:
         f"all {len(kept)} kept trajectories, of {questions} questions, answer {kept[0].answer!r}, and an adapter may "
         "learn to say nothing else: sample more or hotter where the answer is another one (sampling.samples, "
         "sampling.temperature), or take other questions"
+    )
+
+
+def cut_off_costs(selection: Selection, trajectories: Iterable[Ended]) -> str:
+    """A warning where trajectories with an answer have the least reward, because their costs are cut off there."""
+    worst = worst_reward(selection.weights)
+    rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
+    ended = selection.rule.get("keep_status", SelectConfig().keep_status)
+    counted = [rewards.get(one.key) for one in trajectories if has_answer(one) and one.status in ended]
+    if not worst or not (cut := counted.count(worst)):
+        return ""
+    return (
+        f"{cut} of {len(counted)} trajectories with an answer cost so much that their reward is the least, {worst:g}: "
+        "they are equal to each other, and to those without an answer. Bring the weights of costs nearer to 0"
     )
 
 

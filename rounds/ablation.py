@@ -60,7 +60,7 @@ def ablation_folder(config: Config, arms_file: Path) -> Path:
 def read_arms_file(path: Path) -> dict[str, tuple[str, ...]]:
     """The arms of a YAML file, which maps their names to lists of KEY=VALUE. Raises UserError."""
     arms: dict[str, tuple[str, ...]] = {}
-    for name, given in read_mapping(path).items():
+    for name, given in read_mapping(path, "expected a mapping of the arms' names to lists of KEY=VALUE").items():
         lines = given or []
         if not isinstance(lines, list) or not all(isinstance(line, str) and "=" in line for line in lines):
             raise UserError(f"{path}: {name}: expected a list of KEY=VALUE, such as [rewards.select.ties=1]")

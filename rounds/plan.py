@@ -457,8 +457,10 @@ def _steps(config: Config, use: SystemUse, measured: Usage, questions: float) ->
     if not rows > 0:  # NaN too
         return training.max_steps, each, ""
     plan = schedule(max(1, round(rows)), training, 1)
-    passes = f"{plan.steps / plan.per_epoch:,.3g} passes over {count(rows)} rows"
-    return plan.steps, each, f" ({passes}, {kept:.3g} kept of a question{', measured' * is_measured})"
+    passes = plan.steps / plan.per_epoch
+    shown = f"{passes:,.0f}" if passes >= 100 else f"{passes:.3g}"
+    counted = f"{shown} passes over {count(rows)} rows, {kept:.3g} kept of a question{', measured' * is_measured}"
+    return plan.steps, each, f" ({counted})"
 
 
 def count(number: float) -> str:

@@ -117,7 +117,9 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
         return f"{done} trajectories so far"
     sampled = TrajectoryStore(lines.folder.with_name("trajectories")).progress()[1]
     rewards = load_members(experiment.config)[stage.member].rewards.weights
-    return _of_all(done, sampled * len(rewards), "scores")
+    selection = RoundFolder(lines.folder.parent).read_selection()
+    nothing = "; none was kept" if selection is not None and not selection.kept else ""
+    return _of_all(done, sampled * len(rewards), "scores") + nothing
 
 
 def _of_all(done: int, planned: int, what: str) -> str:

@@ -90,7 +90,8 @@ def _format_trajectory(trajectory: Trajectory) -> str:
     answer = answer if len(answer) <= MAX_ANSWER_CHARACTERS else f"{answer[:MAX_ANSWER_CHARACTERS]}..."
     sampler = f"the teacher {trajectory.teacher}" if trajectory.teacher else trajectory.policy
     sampler += f", led by {' and '.join(trajectory.explored)}" if trajectory.explored else ""
-    return f"{trajectory.key} sample {trajectory.sample} by {sampler}: {trajectory.status} {answer!r}"
+    why = f" ({' '.join(trajectory.error.split())})" if trajectory.error else ""
+    return f"{trajectory.key} sample {trajectory.sample} by {sampler}: {trajectory.status}{why} {answer!r}"
 
 
 def _trajectories_of(store: TrajectoryStore, question: str) -> Iterator[Trajectory]:

@@ -276,16 +276,18 @@ def unused_resources(job: str, request: JobRequest, jobs: Sequence[Job]) -> Iter
         key = f"jobs.{one.resources if is_own else 'default'}.gpus: {asked}"
         if asked < one.gpus:
             raise UserError(f"{key}, and the models of {one.name} need {one.gpus}; ask for as many, or leave gpus out")
-        if asked > one.usable_gpus:
-            trains = " (training uses them all)" if one.resources in ("round", "selftrain") else ""
+        trains = ""
+        if one.resources in ("round", "selftrain") and training_gpus(request, alone=False):
+            trains = " (training uses them all)"
+        if asked > one.usable_gpus and (one.usable_gpus or not trains):
             more = (
                 ". data-parallel-size under models.*.serve.arguments uses more, and tasks share the work between jobs"
                 if one.usable_gpus
                 else ""
             )
             yield (
-                f"{key}, and the models of {one.name} use {one.usable_gpus or 'none'}{trains}: the others stay idle"
-                f"{more}"
+                f"{key}, and the models of {one.name} use {one.usable_gpus or 'none'}{trains}: "
+                f"{'the others' if one.usable_gpus else 'they'} stay idle{more}"
             )
 
 

@@ -125,15 +125,13 @@ class Submission:
 
 
 def script_of(submission: Submission, jobs: Sequence[Job]) -> str:
-    """Write a shell script that submits the jobs, to inspect them, followed by the script that each of them runs."""
+    """Write a shell script that submits the jobs, to inspect them."""
     lines = [f"mkdir -p {shlex.quote(str(submission.logs.absolute()))}"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in submission.environment().items()]
     for job in jobs:
         after = _variable(job.after) if job.after else ""
         command = [_quoted(argument, after) for argument in submission.command(job, f"@{after}@")]
         lines += ["", f"{_variable(job.name)}=$({' '.join(command)})"]
-    lines += ["", f"# {SCRIPT}, which each of them runs:"]
-    lines += [f"# {line}".rstrip() for line in SCRIPT.read_text().splitlines()]
     return "\n".join(lines) + "\n"
 
 

@@ -68,7 +68,7 @@ class RewardsConfig(Section):
     """The scores of trajectories, and the choice of those that are trained on."""
 
     weights: dict[ScoreText, WeightValue] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
-    """Weights of the scores, whose weighted mean is the reward: by rules accuracy, em, f1, answer_match,
+    """Weights of the scores, whose weighted mean, less costs, is the reward: by rules accuracy, em, f1, answer_match,
     nugget_containment, lexical_support, useful_searches and, with the `embedder`, reference_similarity; by the judge
     correctness, faithfulness, precision and relevance; or a file of your own, such as `./my_reward.py`, which may have
     settings: `{weight: 1, settings: {...}}`. A score with the weight 0 is computed and no part of the reward.

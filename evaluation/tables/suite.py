@@ -148,7 +148,11 @@ def _quality(results: Results) -> list[str]:
         return [results.primary, f"macro_f1{form}", *own]
     judged = [name + form for name in ("correctness", "precision", "faithfulness") if name in results.arms[0].measures]
     short = [f"em{form}", f"f1{form}"]
-    return [*short, *own] if strict_form(results.primary) == "f1" else [*judged, short[1], *own]
+    if strict_form(results.primary) == "f1":
+        return [*short, *own]
+    if strict_form(results.primary) == "correctness":
+        return [*judged, short[1], *own]
+    return list(dict.fromkeys([results.primary, *judged, *own]))
 
 
 def _costs(suite: Sequence[Results]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RoundFolder
 from ratchet.evaluation import round_arms as comparing
-from ratchet.evaluation.arms import check_leaks, read_arms, results_path, scores_path
+from ratchet.evaluation.arms import check_leaks, question_set, read_arms, results_path, scores_path
 from ratchet.evaluation.comparisons import best_baseline, compare, primary_measure
 from ratchet.evaluation.headline import verdict
 from ratchet.evaluation.measures.estimates import Difference, Estimate
@@ -337,3 +337,25 @@ def test_long_form_questions_are_judged_by_correctness() -> None:
     assert primary_measure(judged, [long]) == "correctness"
     assert primary_measure(judged, [long, short]) == "f1"
     assert primary_measure(by_rules, [long]) == "f1"
+
+
+def test_questions_without_answers_are_judged_by_gold_documents_or_what_is_asked_for() -> None:
+    def primary(question: Question, *scores: str) -> str:
+        return primary_measure(Config(run="unused", evaluation=EvaluationConfig(scores=scores)), [question])
+
+    query = Question(id="q", text="?", gold_ids=("d1",))
+    assert primary(query, "em", "useful_searches") == "gold_recall"
+    bare = Question(id="b", text="?")
+    assert primary(bare, "em", "nugget_containment", "model_calls", "reported") == "reported"
+    assert primary(bare, "em") == "f1"
+
+
+def test_a_benchmark_has_the_configs_name_and_a_split_that_of_its_benchmark(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "Ash trees"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\td1\t1\n")
+    split = {"benchmark": "beir", "path": str(tmp_path), "split": "test"}
+    config = Config.model_validate(
+        {"run": "unused", "questions": {"test": split}, "evaluation": {"benchmarks": {"trees": split}}}
+    )
+    assert [question_set(config, name).title for name in ("test", "trees")] == ["beir", "trees"]

@@ -22,7 +22,7 @@ from ratchet.core.files import read_segments, write_jsonl
 from ratchet.core.records import Selection, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.questions.manifest import open_run
-from ratchet.report.page import render
+from ratchet.report.page import render, reward_text
 from ratchet.report.run_table import read_run
 from ratchet.report.view import DetailReader, View, make_index, make_view, pack
 from ratchet.sampling.store import FIRST_SEGMENT
@@ -114,6 +114,12 @@ def trajectories_of(page: Page, name: str) -> Iterator[dict[str, Any]]:
     section = next(s for s in page.data["sections"] if s["name"] == name)
     for question in section["questions"]:
         yield from question["runs"]
+
+
+def test_the_reward_is_a_mean_or_with_costs_a_formula() -> None:
+    assert reward_text({"f1": 3.0, "./mine.py": 0.5}) == "weighted mean of 3 × f1, 0.5 × mine"
+    costly = {"f1": 3.0, "model_calls": -0.2, "em": 1.0}
+    assert reward_text(costly) == "(3 × f1 + 1 × em - 0.2 × model calls) / 4, at least -1"
 
 
 @pytest.mark.slow

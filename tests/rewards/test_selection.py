@@ -11,6 +11,7 @@ from ratchet.core.config import RewardsConfig, SelectConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Score, Selection, Status, Trajectory
 from ratchet.rewards.selection import cause_text, reward, select, select_at_random
+from ratchet.rewards.summary import cut_off_costs
 from ratchet.sampling.store import Trajectories
 from tests.helpers.reward_cases import trajectory
 
@@ -191,6 +192,18 @@ def test_under_a_cost_a_trajectory_that_failed_to_answer_stays_below_a_wrong_and
     assert selection.kept == (wrong.key,)
     abstained = with_costs(0.0, 1 / 3, 0, empty)
     assert reward(empty, abstained, COSTLY) == pytest.approx(1 / 12), "unless a score gives it something"
+
+
+def test_costs_that_are_cut_off_are_a_warning() -> None:
+    made = [trajectory(0), trajectory(1), trajectory(2), trajectory(3, status="unparsed"), trajectory(4, answer="")]
+    calls = [1, 40, 50, 90, 90]
+    scores = {at: one for t, n in zip(made, calls, strict=True) for at, one in with_costs(0.0, 0.0, n, t).items()}
+    selection = select(QUESTION, Trajectories.of(made), scores, COSTLY, SelectConfig())
+    assert cut_off_costs(selection, made).startswith(
+        "2 of 3 trajectories with an answer cost so much that their reward"
+    )
+    free = {name: weight for name, weight in COSTLY.items() if weight > 0}
+    assert not cut_off_costs(select(QUESTION, Trajectories.of(made), scores, free, SelectConfig()), made)
 
 
 def test_a_cost_with_a_weight_above_0_is_refused() -> None:

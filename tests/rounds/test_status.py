@@ -5,12 +5,15 @@ from pathlib import Path
 import yaml
 
 from ratchet.core.files import write_record
+from ratchet.core.runfolder import RoundFolder
 from ratchet.evaluation.arms import RoundArms, arms_file
 from ratchet.rounds.records import Entry
 from ratchet.rounds.stages import ExperimentRun
 from ratchet.rounds.status import stage_progress, summarize_entry
+from ratchet.rounds.trace import trace_lines
 from ratchet.sampling.store import FIRST_SEGMENT
 from tests.helpers.planned_run import experiment, plan
+from tests.helpers.reward_cases import trajectory
 from tests.helpers.stored import store
 
 
@@ -71,3 +74,11 @@ def test_an_interrupted_evaluation_says_how_many_of_all_trajectories(tmp_path: P
     (run / "arms" / "base" / FIRST_SEGMENT).write_text("{}\n" * 17)
     write_record(arms_file(folder, "test"), RoundArms(arms={"base": "arms/base", "trained": "arms/trained"}))
     assert stage_progress(one, evaluate) == "17 of 32 trajectories"
+
+
+def test_a_trace_says_why_a_trajectory_has_no_answer(tmp_path: Path) -> None:
+    error = "agent: cut off (length)\nafter 32 tokens"
+    cut = trajectory(0, "a", status="unparsed").model_copy(update={"error": error})
+    made = store(tmp_path / "run" / "round-1" / "trajectories", [cut])
+    [line, _] = trace_lines(RoundFolder(made.folder.parent), cut.question_id)
+    assert "unparsed (agent: cut off (length) after 32 tokens) 'a'" in line

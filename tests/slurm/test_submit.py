@@ -163,7 +163,6 @@ def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: 
     slurm.forget()
     shown = slurm.command(*asked, "--dry-run", *mail)
     assert shown.returncode == 0 and slurm.calls == []
-    assert (ROOT / "slurm" / "job.sh").read_text().splitlines()[-1] in shown.stdout
     ran = subprocess.run(["bash", "-eu", "-c", shown.stdout], check=True, capture_output=True, text=True)
     assert slurm.calls == submitted_calls and not ran.stderr
     arguments, environment = submitted_calls[1]
@@ -383,3 +382,10 @@ def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, 
     slurm.forget()
     call = submitted(slurm, "selftrain", "--config", config, "--site", site)["selftrain"]
     assert command_of(call)[-2:] == ["--accelerate", str(file)] and options_of(call)["--gres"] == f"gpu:{processes}"
+
+
+def test_a_gpu_of_a_round_on_cpus_stays_idle_in_training_too(slurm: Slurm, experiment: Path) -> None:
+    done = slurm.command(
+        "round", "--config", experiment, "--site", slurm.site("jobs: {default: {gpus: 1}}\n"), "--dry-run"
+    )
+    assert "jobs.default.gpus: 1, and the models of round use none: they stay idle" in done.stderr

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.files import REFERENCES
+from ratchet.core.locks import Lock
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import results_path
 from ratchet.evaluation.results import read_results
 from ratchet.rounds.ledger import read_ledger
+from ratchet.rounds.status import LOCK
 from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.experiment import ROOT, Done, command, kill, make_experiment, preloaded
 from tests.helpers.waiting import wait_for
@@ -144,6 +146,7 @@ def test_a_killed_ablation_is_finished_by_the_same_command(tmp_path: Path) -> No
         ("paid: ['rewards.weights={searches: 1}']", "error: paid: "),
         ("a b: []\na/b: []", "none like another but for its punctuation"),
         ("{}", "name at least one arm"),
+        ("- best", "arms.yaml: expected a mapping of the arms' names to lists of KEY=VALUE"),
     ],
 )
 def test_a_wrong_arm_is_an_error_before_anything_runs(tmp_path: Path, arms: str, problem: str) -> None:
@@ -152,3 +155,11 @@ def test_a_wrong_arm_is_an_error_before_anything_runs(tmp_path: Path, arms: str,
     done = ablate(path)
     assert done.returncode == 2 and problem in done.stdout
     assert not (tmp_path / "run").exists()
+
+
+def test_a_part_whose_trajectories_another_part_is_sampling_says_what_comes_first(tmp_path: Path) -> None:
+    path = make_ablation(tmp_path)
+    with Lock(run_of(path, "best", 1).path / LOCK, "this run"):
+        done = ablate(path, "--part", "1/3", seeds="1")
+    assert done.returncode == 1 and "another process is writing this run" in done.stdout
+    assert "before parts that run at the same time, run the same with --phase sample" in done.stdout
