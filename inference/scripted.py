@@ -190,7 +190,7 @@ def _in_order(replies: list[Reply | Exception]) -> Callable[..., Reply]:
         reply = next(remaining, None)
         if reply is None:
             given = f"{len(replies)} repl{'y' if len(replies) == 1 else 'ies'}"
-            raise EngineError(f"the script has {given}, and the system made one more call")
+            raise EngineError(f"the script has only {given}, and this call asks for one more")
         if isinstance(reply, Exception):
             raise reply
         return reply

@@ -96,7 +96,8 @@ def check_same(config: Config) -> dict[str, Any] | None:
     if changes := _difference(_binding(old, has_training), _binding(now, has_training)):
         raise UserError(
             f"{run.path} was made with another config:\n  " + "\n  ".join(changes) + "\n"
-            "Choose another run folder (--set run=runs/NEW), or go back to the old values."
+            "Choose another run folder (--set run=runs/NEW; `ratchet fork` lets it read the trajectories that fit), "
+            "or go back to the old values."
         )
     return old
 

@@ -55,6 +55,10 @@ async def test_a_list_runs_out_and_raises_its_errors() -> None:
     assert (await engine.generate((), PARAMS)).text == "here"
     with pytest.raises(EngineError, match="only 2 replies"):
         await engine.generate((), PARAMS)
+    one = ScriptedEngine(tiny_format(), ["here"])
+    await one.generate((), PARAMS)
+    with pytest.raises(EngineError, match="has only 1 reply, and this call asks for one more"):
+        await one.generate((), PARAMS)
 
 
 async def test_rules_look_at_the_last_user_message_first_match_wins(tmp_path: Path) -> None:

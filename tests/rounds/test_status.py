@@ -12,7 +12,7 @@ from ratchet.rounds.stages import ExperimentRun
 from ratchet.rounds.status import stage_progress, summarize_entry
 from ratchet.rounds.trace import trace_lines
 from ratchet.sampling.store import FIRST_SEGMENT
-from tests.helpers.planned_run import experiment, plan
+from tests.helpers.planned_run import experiment, plan, selected
 from tests.helpers.reward_cases import trajectory
 from tests.helpers.stored import store
 
@@ -74,6 +74,18 @@ def test_an_interrupted_evaluation_says_how_many_of_all_trajectories(tmp_path: P
     (run / "arms" / "base" / FIRST_SEGMENT).write_text("{}\n" * 17)
     write_record(arms_file(folder, "test"), RoundArms(arms={"base": "arms/base", "trained": "arms/trained"}))
     assert stage_progress(one, evaluate) == "17 of 32 trajectories"
+
+
+def test_scores_of_which_nothing_was_kept_say_so(tmp_path: Path) -> None:
+    run = experiment(tmp_path)
+    [score] = [stage for stage in plan(run) if stage.id == "score"]
+    folder = run.run.round(1)
+    store(folder.trajectories, [trajectory(0)])
+    folder.scores.mkdir()
+    (folder.scores / FIRST_SEGMENT).write_text("{}\n")
+    assert stage_progress(run, score).startswith("1 of 1 scores") and "kept" not in stage_progress(run, score)
+    selected(run.run, 1, ())
+    assert stage_progress(run, score) == "1 of 1 scores; none was kept"
 
 
 def test_a_trace_says_why_a_trajectory_has_no_answer(tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ def test_training_over_two_nodes_starts_on_each_and_meets_at_the_first(slurm: Sl
         (
             "sweep",
             "default: {gpus: 8}",
-            "jobs.default.gpus: 8, and the models of merge use none: the others stay idle\n",
+            "jobs.default.gpus: 8, and the models of merge use none: they stay idle\n",
         ),
         ("round", "train: {nodes: 2}", "jobs.train.nodes: 2 holds for `ratchet slurm train` alone: `round` trains on"),
         (
