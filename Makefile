@@ -22,7 +22,7 @@ ENGINES := dev,documents,server,lucene,dense,milvus,mcp,benchmark,notebook,test
 # uv installs in seconds what takes pip a minute. Where it cannot, behind a package index that only pip is set up for, pip does.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo demo-full examples test test-fast test-narrow test-oldest gpu-check check extras lock model vllm slurm browser clean
+.PHONY: demo demo-full examples test test-fast test-narrow test-oldest gpu-check check extras lock model vllm npm slurm browser clean
 .DELETE_ON_ERROR:
 
 # Torch's thousands of modules are not compiled here, which takes pip 12 s: Python compiles the few that a run imports.
@@ -83,6 +83,13 @@ examples: .venv-langgraph/installed .venv-openai-agents/installed
 	.venv-openai-agents/bin/pip install --quiet 'openai-agents>=0.24'
 	touch $@
 
+# Claude Code and Codex, for the tests that run them behind the gateway. Without npm those tests skip.
+.venv-npm/installed:
+	command -v npm > /dev/null || exit 0; npm install --silent --ignore-scripts --no-audit --no-fund --prefix .venv-npm \
+		@anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0 && touch $@
+
+npm: .venv-npm/installed
+
 # SLURM's daemons, for tests that start a cluster of one node on loopback. Needs root.
 slurm:
 	command -v slurmctld munged sbatch slurmd > /dev/null || \
@@ -96,7 +103,7 @@ browser:
 # Where it is set, each of the thousand commands that the tests start compiles all modules again: a fifth of their time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Four processes, since many tests wait for something or compute on one core. Without `make vllm`, `slurm` and
+# Four processes, since many tests wait for something or compute on one core. Without `make vllm`, `npm`, `slurm` and
 # `browser` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder

@@ -47,6 +47,10 @@ class ChatFormat(Protocol):
         """The form of the model's tool calls; None where its template takes no tools."""
 
     @property
+    def places_system(self) -> bool:
+        """Whether a system message behind others is shown in its place; else it is a user's."""
+
+    @property
     def control_ids(self) -> frozenset[int]:
         """Tokens that no text of a user, document or model may become."""
 
@@ -182,7 +186,8 @@ class Dialogue:
     @property
     def waits(self) -> bool:
         """Return whether the last message has no reply yet."""
-        return bool(self.turns) and self.turns[-1].role in ("user", "tool")
+        behind = self.turns[1:] or [turn for turn in self.turns if turn.role != "system"]
+        return bool(behind) and behind[-1].role != "assistant"
 
     def user(self, text: str) -> None:
         """Append a user message and open the assistant's turn. The text is untrusted: it cannot forge a turn.
@@ -264,7 +269,7 @@ class Dialogue:
         return self._append_sampled(completion, keep, opening.isdisjoint((*self._started, *completion.ids[:keep])))
 
     def _append_sampled(self, completion: Completion, keep: int, parsed: bool, thinks: int = 0) -> tuple[int, int]:
-        if not self.turns or self.turns[-1].role not in ("user", "tool"):
+        if not self.waits:
             raise ValueError("an assistant message must follow a user message")
         start = len(self.ids)
         inserted = range(*completion.inserted)

@@ -28,6 +28,7 @@ from ratchet.inference.chat import ChatFormat
 from ratchet.inference.completion import AUTHORS, ChatTurn, Part
 from ratchet.inference.thoughts import CLOSING, OPENING, Thinking
 from ratchet.inference.token_format import (
+    JOIN,
     Piece,
     TokenFormat,
     control_names,
@@ -44,8 +45,6 @@ from ratchet.inference.tokenizer import SENTINEL, check_template, load_tokenizer
 MARK = re.compile(re.escape(SENTINEL).replace(r"\{\}", r"([a-z]\d+)"))
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
 """Templates' names of an assistant's thought."""
-JOIN = "\n\n"
-"""Between messages that are joined."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,14 +53,8 @@ class RenderedFormat(TokenFormat):
 
     where: str
     """The model, for errors."""
-    folds_system: bool = False
-    """True if the system message is put before the first user message, since the template takes none."""
-    alternates: bool = False
-    """True if messages of one role in a row are joined, since the template demands that roles alternate."""
     joins_heading: bool = False
     """True if ordinary text right before a message is encoded together with it, as text behind it is."""
-    lists_content: bool = False
-    """True if the template takes a message's content as a list of parts alone."""
     reply_opening: str = ""
     thinking: Thinking | None = None
     kept: bool | None = None
@@ -105,7 +98,7 @@ class RenderedFormat(TokenFormat):
         text: Callable[[], str],
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> tuple[bool, list[Part]]:
-        if turns[-1].role in ("system", "assistant"):  # the template is asked where the model is
+        if turns[-1].role == "assistant" or [turn.role for turn in turns] == ["system"]:  # asked where the model is
             return True, []
         pieces = self._pieces(turns, tools or ())
         before = text()
@@ -133,7 +126,7 @@ class RenderedFormat(TokenFormat):
             return text.replace(inner, SENTINEL.format(name), 1)
 
         messages: list[dict[str, Any]] = []
-        for turn in self._joined(turns):
+        for turn in self.joined(turns):
             content = JOIN.join(mark(AUTHORS[one.role], one.text) for one in turn)
             message = template_message(self, turn[-1], content)
             if turn[-1].role == "assistant" and turn[-1].thought and self.kept is not False:
@@ -157,18 +150,6 @@ class RenderedFormat(TokenFormat):
             raise UserError(f"{self.where}: its chat template does not show the {lost} message as it is")
         return [piece for piece in (*pieces, Piece("template", rendered[at:])) if piece.text]
 
-    def _joined(self, turns: Sequence[ChatTurn]) -> list[list[ChatTurn]]:
-        groups: list[list[ChatTurn]] = []
-        for turn in turns:
-            last = groups[-1][-1] if groups else None
-            folded = self.folds_system and turn.role == "user" and last is not None and last.role == "system"
-            again = self.alternates and turn.role == "user" and last is not None and last.role == "user"
-            if folded or again:
-                groups[-1].append(turn)
-            else:
-                groups.append([turn])
-        return groups
-
     def _encode_pieces(self, pieces: Sequence[Piece]) -> list[Part]:
         return encode_pieces(self, pieces, self.joins_heading)
 
@@ -183,10 +164,6 @@ class RenderedFormat(TokenFormat):
             except UserError as error:
                 problem = problem or error
                 continue
-            try:
-                chat._pieces([user, user], ())
-            except UserError:
-                chat = replace(chat, alternates=True)
             return chat
         assert problem is not None
         raise problem

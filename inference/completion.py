@@ -92,13 +92,14 @@ class FunctionCall:
 
     @classmethod
     def of(cls, name: str, arguments: Any, id: str = "") -> FunctionCall:
-        """`arguments`: a value, or JSON of it."""
+        """`arguments`: a value, or JSON of it; nothing, as some programs send it for no arguments, is {}."""
         if isinstance(arguments, str):
             try:
-                arguments = read_json(arguments)
+                arguments = read_json(arguments) if arguments.strip() else None
             except ValueError:
                 return cls(name, arguments, arguments, id)
-        meaning = json.dumps(arguments, sort_keys=True, ensure_ascii=False)
+        arguments = {} if arguments is None else arguments
+        meaning = json.dumps(_whole_numbers(arguments), sort_keys=True, ensure_ascii=False)
         return cls(name, meaning, json.dumps(arguments, ensure_ascii=False), id)
 
     @property
@@ -108,6 +109,15 @@ class FunctionCall:
             return read_json(self.arguments, finite=False)
         except ValueError:
             return self.arguments
+
+
+def _whole_numbers(value: Any) -> Any:
+    """The value with 5000 for 5000.0, as JavaScript writes it."""
+    if isinstance(value, list):
+        return [*map(_whole_numbers, value)]
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from ratchet.core.errors import UserError
 from ratchet.core.text import short_line
 from ratchet.inference.engine import EngineError
-from ratchet.inference.tool_calls import KEY, CallForm
+from ratchet.inference.tool_calls import KEY, CallForm, pointed, resolved
 
 MAX_CHARACTERS = 1 << 15
 """The limit of a schema's JSON. xgrammar takes seconds for 700 properties that may be left out, and minutes for
@@ -106,12 +106,9 @@ def _follow(part: Any, root: dict[str, Any]) -> None:
             raise SchemaRefused(
                 f"the reference {reference[:100]!r} is not to a part of the schema, such as #/$defs/name"
             )
-        part = root
-        for name in reference.split("/")[1:]:
-            name = name.replace("~1", "/").replace("~0", "~")
-            if not isinstance(part, dict) or name not in part:
-                raise SchemaRefused(f"the reference {reference[:100]!r} leads to nothing")
-            part = part[name]
+        part = pointed(root, reference)
+        if part is None:
+            raise SchemaRefused(f"the reference {reference[:100]!r} leads to nothing")
 
 
 # Calls of tools, in the form of a model's own chat template
@@ -121,14 +118,16 @@ ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)", re.DOTALL)
 """xgrammar writes ß as \\xdf, and reads digits that follow as part of it; \\u00df has four."""
 
 
-def call_grammar(form: CallForm, tools: Sequence[Mapping[str, Any]]) -> str:
-    """Return the grammar of one call of one of these tools, in xgrammar's notation.
+def call_grammar(form: CallForm, tools: Sequence[Mapping[str, Any]], otherwise: Mapping[str, Any] | None = None) -> str:
+    """Return the grammar of one call of one of these tools, in xgrammar's notation, or of JSON of the schema
+    `otherwise`.
 
     Raises SchemaRefused where a tool's parameters are no schema that can constrain decoding, or the form has no
     grammar.
     """
     try:
         calls = [_one_call(form, tool["function"]) for tool in tools]
+        calls += [_json(otherwise)] if otherwise is not None else []
         written = str(_either(calls))
     except RuntimeError as error:
         raise SchemaRefused(f"the parameters of a tool cannot constrain decoding: {error}") from error
@@ -163,22 +162,37 @@ def _pairs(form: CallForm, schema: Mapping[str, Any]) -> list[Any]:
         if not KEY.fullmatch(key):
             raise SchemaRefused(f"this model's template has no form for an argument of the name {key[:50]!r}")
         before, behind = (_text(part.replace("{key}", key)) for part in form.pair)
-        part = xgrammar.Grammar.concat(before, _value(kind, schema), behind)
+        part = xgrammar.Grammar.concat(before, _value(form, resolved(kind, schema), schema), behind)
         parts.append(part if key in needed else xgrammar.Grammar.union(part, _text("")))
     return parts
 
 
-def _value(kind: Any, schema: Mapping[str, Any]) -> Any:
-    """A value as tags have it: text stands there without quotes, and does not close a tag."""
-    import xgrammar
-
-    kind = kind if isinstance(kind, dict) else {}
+def _value(form: CallForm, kind: dict[str, Any], schema: Mapping[str, Any]) -> Any:
+    """A value as tags have it: text stands there without quotes, and neither closes the argument nor begins another."""
     values = kind.get("enum")
     if values and all(isinstance(value, str) for value in values):
         return _either([_text(value) for value in values])
     if kind.get("type") == "string":
-        return xgrammar.Grammar.from_ebnf('root ::= ([^<] | "<" [^/<])*')
+        return _text_without(form.pair[1].strip(), form.pair[0].partition("{key}")[0])
     return _json({**kind, "$defs": schema.get("$defs", {})} if "$defs" in schema else kind)
+
+
+def _text_without(*forbidden: str) -> Any:
+    """Any text that has none of these in it, as a finite automaton: a state is what of a forbidden text has begun."""
+    import xgrammar
+
+    begun = sorted({text[:end] for text in forbidden for end in range(len(text))}, key=len)
+    letters, rules = sorted({*"".join(forbidden)}), list[str]()
+    for state, before in enumerate(begun):
+        leads, other = ['""'], ""
+        for letter in letters:
+            said = before + letter
+            behind = next(said[at:] for at in range(len(said) + 1) if said[at:] in begun)
+            if said.endswith(forbidden) or behind:
+                other += f"\\u{ord(letter):04x}"
+                leads += [] if said.endswith(forbidden) else [f"{json.dumps(letter)} s{begun.index(behind)}"]
+        rules.append(f"s{state} ::= {f'[^{other}]* (' if not before else f'[^{other}] s0 | ('}{' | '.join(leads)})")
+    return xgrammar.Grammar.from_ebnf("\n".join(["root ::= s0", *rules]))
 
 
 def _words(form: CallForm, schema: Mapping[str, Any]) -> list[Any]:
@@ -190,7 +204,7 @@ def _words(form: CallForm, schema: Mapping[str, Any]) -> list[Any]:
         properties, brackets = sorted(properties), "{}"
     rest, first = _text(""), _text("")  # what may follow where an argument was written before, and where none was
     for key, kind in reversed(properties):
-        value = _word(form, kind) if key.isidentifier() else None
+        value = _word(form, resolved(kind, schema)) if key.isidentifier() else None
         if value is None and key in needed:
             raise SchemaRefused(f"this model's template has no simple form for {key[:50]!r}; leave tool_choice at auto")
         if value is None:
@@ -203,19 +217,20 @@ def _words(form: CallForm, schema: Mapping[str, Any]) -> list[Any]:
     return [_text(brackets[0]), first, _text(brackets[1])]
 
 
-def _word(form: CallForm, kind: Any) -> Any:
+def _word(form: CallForm, kind: dict[str, Any]) -> Any:
     """A value among bare words; None where it is no plain text, number, truth value or choice of texts."""
     import xgrammar
 
-    kind = kind if isinstance(kind, dict) else {}
-    values, quote = kind.get("enum"), form.quote
-    ends = {*"'\\"} if quote == "'" else {"<"}
-    if values and all(isinstance(value, str) and not ends & {*value} for value in values):
+    values, quote, python = kind.get("enum"), form.quote, form.quote == "'"
+    if values and all(isinstance(value, str) and (python or quote not in value) for value in values):
+        if python:
+            values = [re.sub(r"[\\']", r"\\\g<0>", value).replace("\n", r"\n") for value in values]
         return _either([_text(f"{quote}{value}{quote}") for value in values])
     if kind.get("type") == "string":
-        inside = xgrammar.Grammar.from_ebnf(r"root ::= [^'\\\n]*" if quote == "'" else r"root ::= [^<\n]*")
+        escaped = r"""root ::= ([^'\\\n] | "\\" ['"\\nrt])*"""
+        inside = xgrammar.Grammar.from_ebnf(escaped) if python else _text_without(quote)
         return xgrammar.Grammar.concat(_text(quote), inside, _text(quote))
-    if kind.get("type") == "boolean" and quote == "'":
+    if kind.get("type") == "boolean" and python:
         return xgrammar.Grammar.union(_text("True"), _text("False"))
     return _json(kind) if kind.get("type") in ("integer", "number", "boolean") else None
 

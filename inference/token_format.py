@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,6 +21,9 @@ from ratchet.core.text import replace_surrogates
 from ratchet.inference.completion import AUTHORS, ChatTurn, Part
 from ratchet.inference.tokenizer import SENTINEL, render_messages
 from ratchet.inference.tool_calls import OTHER_ENDS, CallForm, find_form, template_call
+
+JOIN = "\n\n"
+"""Between messages that are joined."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,6 +40,10 @@ class TokenFormat:
     control_pattern: re.Pattern[str]
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Variables of the template, such as enable_thinking."""
+    folds_system: bool = False
+    """True if the system message is put before the first user message, since the template takes none."""
+    lists_content: bool = False
+    """True if the template takes a message's content as a list of parts alone."""
     is_text: ClassVar[bool] = False
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -81,6 +89,43 @@ class TokenFormat:
         return find_form(self.tokenizer, self.decode([self.end_of_turn]), self.control_pattern, self.variables)
 
     @cached_property
+    def alternates(self) -> bool:
+        """Whether user messages in a row are joined, since the template demands that roles alternate."""
+        return not self._takes("user", "user")
+
+    @cached_property
+    def places_system(self) -> bool:
+        """Whether the template shows a system message behind others in its place."""
+        late = self._takes("user", "system") and self._takes("user", "assistant", "user", "system")
+        return late and not self.alternates
+
+    def _takes(self, *roles: str) -> bool:
+        """Return whether the template shows messages of these roles in this order."""
+        marks = [SENTINEL.format(f"m{number}") for number in range(len(roles))]
+        contents = [[{"type": "text", "text": mark}] if self.lists_content else mark for mark in marks]
+        messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+        with suppress(UserError):
+            found = [*map(render_messages(self.tokenizer, messages, True, variables=self.variables).find, marks)]
+            return found[0] >= 0 and found == sorted(found)
+        return False
+
+    def joined(self, turns: Sequence[ChatTurn], continues: bool = False) -> list[list[ChatTurn]]:
+        """The turns of each message. A system message that has no place in the template behind others is a user's.
+        `continues`: others come before."""
+        groups: list[list[ChatTurn]] = []
+        for number, turn in enumerate(turns):
+            if turn.role == "system" and (number or continues) and not self.places_system:
+                turn = replace(turn, role="user")
+            last = groups[-1][-1].role if groups else None
+            if turn.role == "user" and (
+                (self.folds_system and last == "system") or (last == "user" and self.alternates)
+            ):
+                groups[-1].append(turn)
+            else:
+                groups.append([turn])
+        return groups
+
+    @cached_property
     def end_ids(self) -> tuple[int, ...]:
         names = {*OTHER_ENDS, self.calls.end if self.calls else ""}
         others = {i for i in self.control_ids if self.tokenizer.convert_ids_to_tokens(i) in names}
@@ -121,8 +166,11 @@ def format_turns(
     `continues`: they follow an assistant's turn that has ended, whose ids are there; else they open a dialogue, for
     which the template names the `tools`. Raises UserError where the template refuses such messages.
     """
+    groups = chat.joined(turns, continues)
+    turns = [turn for group in groups for turn in group]
     marks = [SENTINEL.format(f"m{number}") if turn.text else "" for number, turn in enumerate(turns)]
-    messages = [template_message(chat, turn, mark) for turn, mark in zip(turns, marks, strict=True)]
+    rest = iter(marks)
+    messages = [template_message(chat, group[-1], JOIN.join(next(rest) for _ in group)) for group in groups]
     if continues:
         text = _after_assistant(chat, messages)
     else:

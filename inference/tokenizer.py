@@ -104,7 +104,9 @@ def render_messages(
     """Return the template's own text for messages as transformers has them, and the tools that they may call.
     `variables`: of the template, such as enable_thinking."""
     try:
-        template = tokenizer.get_chat_template(tools=list(tools) or None)
+        # Of two templates, that for tools also where a call or a result is there and no tool is.
+        uses = [*tools] or [message for message in messages if message.get("tool_calls") or message["role"] == "tool"]
+        template = tokenizer.get_chat_template(tools=uses or None)
         with time_limit(
             SECONDS, f"{where}: its chat template took longer than {SECONDS} s; use another, or shorten its loops"
         ):

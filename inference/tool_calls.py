@@ -125,21 +125,27 @@ class CallForm:
             value, at = _read_words(text, at)
         else:
             value = dict[str, Any]()
+            kinds = parameters.get("properties")
             while found := self._pair.match(text, at):
                 if found["key"] in value:
                     raise ValueError(f"the argument {found['key'][:50]!r} stands there twice")
-                value[found["key"]] = _typed(found["value"], parameters.get(found["key"]))
+                if re.search(self._pair_opening, found["value"]):
+                    raise ValueError(f"the argument {found['key'][:50]!r} is not closed before the next one")
+                kind = kinds.get(found["key"]) if isinstance(kinds, Mapping) else None
+                value[found["key"]] = _typed(found["value"], resolved(kind, parameters), parameters)
                 at = found.end()
         return value, at
 
     @cached_property
+    def _pair_opening(self) -> str:
+        before = re.escape(self.pair[0].strip()).replace(r"\{key\}", f"(?P<key>{KEY.pattern})")
+        return re.sub(r"(\\\n|\\ )+", r"\\s*", before + (r"\n?" if self.pair[0][-1:] == "\n" else ""))
+
+    @cached_property
     def _pair(self) -> re.Pattern[str]:
         """One argument. A line break beside the value is the form's own, where it has one there."""
-        before, behind = (re.escape(part.strip()) for part in self.pair)
-        before = before.replace(r"\{key\}", f"(?P<key>{KEY.pattern})") + (r"\n?" if self.pair[0][-1:] == "\n" else "")
-        behind = (r"\n?" if self.pair[1][:1] == "\n" else "") + behind
-        before = re.sub(r"(\\\n|\\ )+", r"\\s*", before)
-        return re.compile(rf"\s*{before}(?P<value>.*?){behind}\s*", re.DOTALL)
+        behind = (r"\n?" if self.pair[1][:1] == "\n" else "") + re.escape(self.pair[1].strip())
+        return re.compile(rf"\s*{self._pair_opening}(?P<value>.*?){behind}\s*", re.DOTALL)
 
 
 FORMS = (
@@ -304,9 +310,28 @@ def _parameters(tools: Tools, name: str) -> Mapping[str, Any]:
         function = tool.get("function")
         if isinstance(function, Mapping) and function.get("name") == name:
             schema = function.get("parameters")
-            found = schema.get("properties") if isinstance(schema, Mapping) else None
-            return found if isinstance(found, Mapping) else {}
+            return schema if isinstance(schema, Mapping) else {}
     return {}
+
+
+def pointed(root: Any, reference: str) -> Any:
+    """The part of a JSON schema that a reference such as #/$defs/name leads to; None where it leads to nothing."""
+    for name in reference.split("/")[1:]:
+        name = name.replace("~1", "/").replace("~0", "~")
+        root = root.get(name) if isinstance(root, Mapping) else None
+    return root
+
+
+def resolved(schema: Any, root: Mapping[str, Any], levels: int = 16) -> dict[str, Any]:
+    """A JSON schema with what its $ref and allOf say, and a constant as the one choice."""
+    if not isinstance(schema, Mapping) or not levels:
+        return {}
+    made = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "const")}
+    parts = [pointed(root, schema["$ref"])] if isinstance(schema.get("$ref"), str) else []
+    parts += schema["allOf"] if isinstance(schema.get("allOf"), list) else []
+    for part in parts:
+        made = resolved(part, root, levels - 1) | made
+    return made | ({"enum": [schema["const"]]} if "const" in schema else {})
 
 
 def _literal(text: str, number: int = 0) -> str:
@@ -331,10 +356,10 @@ def _read_json(text: str, at: int) -> tuple[Any, int]:
         raise ValueError(f"a tool's call cannot be read ({error})") from None
 
 
-def _typed(text: str, schema: Any) -> Any:
+def _typed(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     """The value of an argument that is written without quotes: text where its schema has text alone, or text and
     nothing that this is, or where it is no JSON. Python's spelling of true, false and null is read too."""
-    kinds = _kinds(schema)
+    kinds = _kinds(schema, root)
     if kinds == {"string"}:
         return text
     try:
@@ -344,12 +369,11 @@ def _typed(text: str, schema: Any) -> Any:
     return text if "string" in kinds and JSON_TYPES[type(value)] not in kinds else value
 
 
-def _kinds(schema: Any) -> set[str]:
+def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
     """The JSON types that a schema, its choices or its alternatives have; none where that is left open."""
-    either = (schema.get("anyOf") or schema.get("oneOf")) if isinstance(schema, Mapping) else None
-    kinds = set[str]()
-    for part in either if isinstance(either, list) else [schema]:
-        values, named = (part.get("enum"), part.get("type")) if isinstance(part, Mapping) else (None, None)
+    either, kinds = schema.get("anyOf") or schema.get("oneOf"), set[str]()
+    for part in [resolved(part, root) for part in either] if isinstance(either, list) else [schema]:
+        values, named = part.get("enum"), part.get("type")
         if isinstance(values, list):
             found = {JSON_TYPES[type(value)] for value in values}
         else:

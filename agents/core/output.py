@@ -162,6 +162,18 @@ def read_output(text: str, schema: Schema, constrained: dict[str, Any] | None = 
     return Parsed(_checked(value, schema), tuple(sorted(repairs | fit.repairs)))
 
 
+def read_value(text: str, schema: dict[str, Any]) -> Any:
+    """The value in a text that was decoded with a JSON schema, whose root need not be an object. Raises Malformed."""
+    said = without_thoughts(text).strip()
+    try:
+        value = storable_value(JSON.decode(said))
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict) or value is None:
+        return read_output(text, schema, without_bounds(schema)).value
+    return _checked(value, schema)
+
+
 def _checked(value: Any, schema: Schema) -> Any:
     """The value if it fits the schema exactly: types are strict, and "true" is no boolean. Raises Malformed."""
     if not isinstance(schema, dict):

@@ -3,7 +3,7 @@ what it answers.
 
     POST /v1/chat/completions   one completion, streamed or not; tools, stop and response_format included
     POST /v1/responses          the same in OpenAI's Responses API
-    POST /v1/messages           the same in Anthropic's Messages API
+    POST /v1/messages           the same in Anthropic's Messages API; /v1/messages/count_tokens counts its prompt
     GET  /v1/models             the roles
     POST /search                {"query", "k", "offset"} -> {"passages"}
     POST /reward                {"reward", "text"}: what the program makes of its own work, from 0 to 1
@@ -36,8 +36,9 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
 from ratchet.agents.external.program import ProgramAnswer, Task
-from ratchet.agents.external.protocols import MessagesRequest, ProgramRequest, ResponsesRequest, ServiceRequest
+from ratchet.agents.external.protocols import Chat, ProgramRequest
 from ratchet.agents.external.recording import Recording
+from ratchet.agents.external.translations import CountRequest, MessagesRequest, ResponsesRequest, ServiceRequest
 from ratchet.core.errors import UserError
 from ratchet.core.http.app import open_app
 from ratchet.core.http.guard import bearer_token
@@ -132,7 +133,7 @@ class Gateway:
         message = "no trajectory of this name is open: name it by the path /t/NAME/v1, the header "
         raise ApiError(401, f"{message}{HEADER} or the API key; it may have ended", code="invalid_api_key")
 
-    async def run(self, request: Request, body: ProgramRequest) -> dict[str, Any]:
+    async def run(self, request: Request, body: Chat) -> dict[str, Any]:
         """A completion; it is cancelled with its trajectory."""
         key, recording = self.find(request)
         task = asyncio.ensure_future(recording.chat(body))
@@ -167,7 +168,7 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
             for event in body.events(await gateway.run(request, chat)):
                 yield event
 
-        if chat.stream:
+        if body.stream:
             return EventStream(events())
         try:
             completion = await run_until_disconnect(request.receive, gateway.run(request, chat))
@@ -211,7 +212,12 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
             recording.answer.set_result(ProgramAnswer(**dict(body)))
         return {"finished": True}
 
+    async def count(request: Request, body: CountRequest) -> dict[str, Any]:
+        _, recording = gateway.find(request)
+        return {"input_tokens": await asyncio.to_thread(recording.count, body.chat())}
+
     for prefix in ("", OWN_PATH):
+        app.add_api_route(f"{prefix}/v1/messages/count_tokens", count, methods=["POST"])
         for path, complete in (("chat/completions", completions), ("responses", responses), ("messages", messages)):
             app.add_api_route(f"{prefix}/v1/{path}", complete, methods=["POST"], response_model=None)
         app.add_api_route(f"{prefix}/reward", reward, methods=["POST"])

@@ -48,6 +48,11 @@ class Settings(Section):
     """Where it searches: `index`, or a name under `sources`."""
     documents: int = Field(3, gt=0)
     """Number of documents of a search that names none."""
+    left_out_lines: tuple[str, ...] = Field(
+        ("x-anthropic-billing-header:",), exclude_if=lambda lines: lines == ("x-anthropic-billing-header:",)
+    )
+    """Beginnings of lines of system messages that the model is not shown: Claude Code's first may differ in each
+    request."""
     port: int = Field(8400, ge=0, le=65535)
     """Port of the gateway where programs come by themselves; else it takes a free one."""
 

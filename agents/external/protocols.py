@@ -6,26 +6,64 @@ request class has `chat`, the same request for chat completions, which raises Ap
 `answer`, a chat completion in its own protocol; and `events`, that as the events of a stream. The engine gives an
 answer as a whole, so the events come all at once.
 
-Parameters that are not named here have no effect. Thoughts of earlier turns are left out, since the gateway has the
-model's own. Nothing is kept between requests: `previous_response_id` is refused.
+A class's fields are read. Of other fields, those in `IGNORED` change nothing that a program could be misled by, those
+in `REFUSED` would, and one that is in neither is refused as unknown: `tools/gateway_reference.py` writes the guide's
+table. Thoughts of earlier turns are left out, since the gateway has the model's own.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ratchet.core.errors import fault_in
 from ratchet.core.http.openai import ApiError, ChatMessage, ChatRequest
-from ratchet.core.text import read_json, storable_value
+from ratchet.core.text import storable_value
 from ratchet.inference.completion import ChatTurn, FunctionCall
-from ratchet.inference.tool_calls import NAME, template_call
+from ratchet.inference.thoughts import split_thought
+from ratchet.inference.token_format import JOIN
+from ratchet.inference.tool_calls import NAME
 
 Answer = dict[str, Any]
+Functions = list[dict[str, Any]]
+"""Tools as chat completions have them."""
+
+
+# Fields
+
+
+NO_STATE = "the gateway keeps no state; send the whole input"
+NO_PROBABILITIES = "a reply has no log-probabilities"
+ONLY_TEXT = "there is only text"
+IGNORED = (
+    "access_programs betas billing_policy cache_control client_metadata compaction context_management diagnostics "
+    "fallback_credit_token fallbacks frequency_penalty include inference_geo max_tool_calls metadata min_p modalities "
+    "moderation prediction presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention reasoning "
+    "reasoning_effort repetition_penalty safety_identifier seed service_tier speed store stream_options temperature "
+    "thinking top_k top_p truncation user user_profile_id verbosity workspace_id"
+)
+"""Fields without an effect in any API: sampling and thoughts are the run's, and the rest is a service's business."""
+
+
+class Dialect(BaseModel):
+    """A request of one API."""
+
+    model_config = ConfigDict(extra="allow")
+    REFUSED: ClassVar[Mapping[str, str]]
+    """Fields that would change what an answer is, by the reason why that cannot be."""
+
+    def check_fields(self) -> None:
+        """Raise ApiError for a field that cannot be honoured. null, false and what is empty ask for nothing."""
+        reasons = {name: reason for reason, names in self.REFUSED.items() for name in names.split()}
+        for name, value in (self.model_extra or {}).items():
+            if value and name not in IGNORED.split():
+                problem = reasons.get(name, "the gateway does not know this field; leave it out")
+                details = {"error_code": "thread_unsupported_request"} if name == "thread" else None
+                raise ApiError(400, f"{name}: {problem}", param=name, details=details)
 
 
 # Chat completions
@@ -35,7 +73,7 @@ class SentFunction(BaseModel):
     """Name and arguments of a tool's call in a request."""
 
     name: str
-    arguments: str | dict[str, Any] = "{}"
+    arguments: str | dict[str, Any] | None = "{}"
 
 
 class SentCall(BaseModel):
@@ -70,21 +108,30 @@ class ResponseFormat(BaseModel):
         return {"type": "object"} if self.type == "json_object" else None
 
 
-class ProgramRequest(ChatRequest):
+class ProgramRequest(ChatRequest, Dialect):
     """The body of POST /v1/chat/completions, with what a gateway reads of it."""
 
+    REFUSED: ClassVar = {
+        "send tools": "functions function_call",
+        NO_PROBABILITIES: "logprobs top_logprobs",
+        "sampling is the run's": "logit_bias",
+        ONLY_TEXT: "audio",
+        "give the program a search": "web_search_options",
+    }
+
     messages: list[ProgramMessage] = Field(min_length=1)  # type: ignore[assignment]  # narrower, and read only
-    tools: list[dict[str, Any]] | None = None
+    tools: Functions | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     max_tokens: int | None = Field(None, gt=0)
     max_completion_tokens: int | None = Field(None, gt=0)
     stop: str | list[str] | None = None
     response_format: ResponseFormat | None = None
     n: Literal[1] | None = None
-    logprobs: Literal[False] | None = None
 
-    def chat(self) -> ProgramRequest:
-        return self
+    def chat(self) -> Chat:
+        self.check_fields()
+        return Chat(self)
 
     def answer(self, completion: Answer) -> Answer:
         return completion
@@ -101,8 +148,24 @@ class ProgramRequest(ChatRequest):
             yield {**head, "choices": [], "usage": usage}
 
 
-def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
-    """The messages of a request. What the model said is compared without the blanks around it, which programs strip."""
+@dataclass(frozen=True)
+class Chat:
+    """A request as chat completions have it, and what they have no field for."""
+
+    request: ProgramRequest
+    hidden: Functions = field(default_factory=list)
+    """Tools that the model may call and that the prompt does not name: the program shows them in a message."""
+    left_out: Sequence[str] = ()
+    """Names of tools that a service would run itself, of which the model is not told."""
+
+
+def read_turns(request: ProgramRequest, left_out_lines: Sequence[str] = ()) -> Iterator[ChatTurn]:
+    """The messages of a request; system messages that open it are one, since most templates take no more.
+
+    What the model said is compared without the blanks and the thought around it. `left_out_lines`: beginnings of lines
+    of system messages that are left out.
+    """
+    opening: list[str] | None = []
     for number, message in enumerate(request.messages):
         text, where = message.text(f"messages.{number}.content"), f"messages.{number}.tool_calls"
         calls = [
@@ -111,11 +174,23 @@ def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
         ]
         if message.role == "function":
             raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
+        is_system = message.role in ("system", "developer")
+        if is_system and left_out_lines:
+            text = "\n".join(line for line in text.split("\n") if not line.startswith(tuple(left_out_lines)))
+        if is_system and opening is not None:
+            opening.append(text)
+            continue
+        if opening:
+            yield ChatTurn("system", JOIN.join(opening))
+        opening = None
         if message.role == "assistant":
-            yield ChatTurn("assistant", text.strip(), calls=tuple(calls))
+            thought, said = split_thought(text)
+            yield ChatTurn("assistant", said.strip(), thought, calls=tuple(calls))
         else:
             role = "system" if message.role == "developer" else message.role
             yield ChatTurn(role, text, answers=message.tool_call_id or "")
+    if opening:
+        yield ChatTurn("system", JOIN.join(opening))
 
 
 def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
@@ -152,7 +227,7 @@ def refused(where: str, problem: str) -> ApiError:
     return ApiError(400, f"{where}: {problem}", param=where)
 
 
-def forced_tools(request: ProgramRequest) -> list[dict[str, Any]]:
+def forced_tools(request: ProgramRequest) -> Functions:
     """The tools of which the model must call one; none where it may say what it wants. ApiError."""
     for number, tool in enumerate(request.tools or ()):
         function = tool.get("function")
@@ -174,21 +249,23 @@ def forced_tools(request: ProgramRequest) -> list[dict[str, Any]]:
     return tools
 
 
-# What the other two share: messages of chat completions, made part by part
+# What the other two share: messages of chat completions, made part by part, and tools
 
 
-def chat_request(where: str, **fields: Any) -> ProgramRequest:
+def chat_request(where: str, tools: Toolbox, **fields: Any) -> Chat:
     """A checked request. ApiError that names what is wrong with it; `where`: what its messages are called."""
+    fields |= {"tools": tools.offered}
     try:
-        return ProgramRequest.model_validate({key: value for key, value in fields.items() if value})
+        kept = {key: value for key, value in fields.items() if value or value is False}
+        return Chat(ProgramRequest.model_validate(kept), tools.hidden, tools.left_out)
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(map(str, first["loc"])) or "the request"
         raise refused(path.replace("messages", where, 1), first["msg"]) from None
 
 
-def text_of(content: Any, where: str) -> str:
-    """The text of a content, which is a text or a list of parts."""
+def text_of(content: Any, where: str, shown: Mapping[str, Any] | None = None) -> str:
+    """The text of a content, which is a text or a list of parts. `shown`: the texts of tools that a part may name."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, Sequence):
@@ -196,25 +273,18 @@ def text_of(content: Any, where: str) -> str:
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else part
-        if kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
+        if kind == "tool_reference":
+            texts.append(str((shown or {}).get(str(part.get("tool_name")), part.get("tool_name"))))
+        elif kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
             raise refused(where, f"a part of type {str(kind)[:50]!r} cannot be read; send text")
-        texts.append(part["text"])
+        else:
+            texts.append(part["text"])
     return "\n".join(texts)
 
 
-def functions(
-    tools: Sequence[Mapping[str, Any]] | None, kind: str, parameters: str, refusal: str, default: str | None = None
-) -> list[dict[str, Any]]:
-    """The tools of a request as chat completions have them. `kind` is their type, `parameters` the field with the
-    schema of their arguments; any other type is refused."""
-    made = []
-    for number, tool in enumerate(tools or ()):
-        if tool.get("type", default) != kind:
-            raise refused(f"tools.{number}", refusal)
-        given = {"name": tool.get("name"), "description": tool.get("description"), "parameters": tool.get(parameters)}
-        given = {key: value for key, value in given.items() if value is not None}
-        made.append({"type": "function", "function": given})
-    return made
+def json_schema_form(schema: Any) -> dict[str, Any]:
+    """The response_format of a JSON schema."""
+    return {"type": "json_schema", "json_schema": {"schema": schema}}
 
 
 def function_choice(name: Any) -> dict[str, Any]:
@@ -229,254 +299,74 @@ def add_call(messages: list[dict[str, Any]], call: dict[str, Any]) -> None:
     messages[-1].setdefault("tool_calls", []).append(call)
 
 
-# Anthropic's Messages
-
-NO_SCHEMA = "only tools with an input_schema can be called"
-CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-BESIDE_TEXT = ("tool_use", "tool_result", "thinking", "redacted_thinking")
-STOPS = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
-"""A completion's finish_reason to Anthropic's stop_reason."""
-
-
-class SentMessage(BaseModel):
-    """One message of a request."""
-
-    role: Literal["user", "assistant"]
-    content: str | list[dict[str, Any]]
-
-
-class MessagesRequest(BaseModel):
-    """The body of POST /v1/messages."""
-
-    model_config = ConfigDict(extra="allow")
-
-    model: str
-    max_tokens: int = Field(gt=0)
-    messages: list[SentMessage] = Field(min_length=1)
-    system: str | list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: dict[str, Any] | None = None
-    stop_sequences: list[str] | None = None
-    stream: bool | None = None
-
-    def chat(self) -> ProgramRequest:
-        messages: list[dict[str, Any]] = []
-        if system := text_of(self.system, "system"):
-            messages.append({"role": "system", "content": system})
-        for number, message in enumerate(self.messages):
-            messages += _chat_messages(message, f"messages.{number}.content")
-        choice: Any = None
-        if self.tool_choice is not None:
-            kind = str(self.tool_choice.get("type"))
-            choice = function_choice(self.tool_choice.get("name")) if kind == "tool" else CHOICES.get(kind, kind)
-        return chat_request(
-            "messages",
-            model=self.model,
-            messages=messages,
-            tools=functions(self.tools, "custom", "input_schema", NO_SCHEMA, default="custom"),
-            tool_choice=choice,
-            max_tokens=self.max_tokens,
-            stop=self.stop_sequences,
-            stream=self.stream,
-        )
-
-    def answer(self, completion: Answer) -> Answer:
-        choice, usage = completion["choices"][0], completion["usage"]
-        message, cached = choice["message"], usage["prompt_tokens_details"]["cached_tokens"]
-        content: list[dict[str, Any]] = []
-        if thought := message.get("reasoning_content"):
-            content.append({"type": "thinking", "thinking": thought, "signature": ""})
-        if message["content"]:
-            content.append({"type": "text", "text": message["content"]})
-        for call in message.get("tool_calls", ()):
-            function = call["function"]
-            given = read_json(function["arguments"])
-            content.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": given})
-        return {
-            "id": f"msg_{completion['id'].partition('-')[2]}",
-            "type": "message",
-            "role": "assistant",
-            "model": completion["model"],
-            "content": content,
-            "stop_reason": STOPS[choice["finish_reason"]],
-            "stop_sequence": None,
-            "usage": {
-                "input_tokens": usage["prompt_tokens"] - cached,
-                "cache_read_input_tokens": cached,
-                "cache_creation_input_tokens": 0,
-                "output_tokens": usage["completion_tokens"],
-            },
-        }
-
-    def events(self, completion: Answer) -> Iterator[Answer]:
-        answer = self.answer(completion)
-        begun = {**answer, "content": [], "stop_reason": None, "usage": {**answer["usage"], "output_tokens": 0}}
-        yield {"type": "message_start", "message": begun}
-        for index, block in enumerate(answer["content"]):
-            key, empty = block["type"], block | {"input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block.get("input"))}
-            if key != "tool_use":
-                empty, delta = block | {key: ""}, {"type": f"{key}_delta", key: block[key]}
-            yield {"type": "content_block_start", "index": index, "content_block": empty}
-            yield {"type": "content_block_delta", "index": index, "delta": delta}
-            yield {"type": "content_block_stop", "index": index}
-        ended = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
-        yield {"type": "message_delta", "delta": ended, "usage": {"output_tokens": answer["usage"]["output_tokens"]}}
-        yield {"type": "message_stop"}
-
-
-def _chat_messages(message: SentMessage, where: str) -> list[dict[str, Any]]:
-    """A message as those of chat completions: results of tools come before the text beside them."""
-    blocks = [{"type": "text", "text": message.content}] if isinstance(message.content, str) else message.content
-    messages: list[dict[str, Any]] = []
-    texts = [block for block in blocks if block.get("type") not in BESIDE_TEXT]
-    for number, block in enumerate(blocks):
-        if block.get("type") == "tool_result":
-            content = text_of(block.get("content"), f"{where}.{number}.content")
-            messages.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content})
-    if texts or not messages:
-        messages.append({"role": message.role, "content": text_of(texts, where)})
-    for block in blocks:
-        if block.get("type") == "tool_use":
-            add_call(messages, template_call(block.get("name"), block.get("input"), block.get("id")))
-    return messages
-
-
-# OpenAI's Responses
-
 NO_FUNCTION = "only functions can be called; serve other tools as functions"
+SERVICE_TOOLS = (
+    *("web_search", "web_fetch", "code_execution", "tool_search_tool", "advisor", "mcp"),
+    *("file_search", "code_interpreter", "image_generation"),
+)
+"""Beginnings of the types of tools that the service itself would run."""
 
 
-class ResponsesRequest(BaseModel):
-    """The body of POST /v1/responses."""
-
-    model_config = ConfigDict(extra="allow")
-
-    model: str
-    input: str | list[dict[str, Any]]
-    instructions: str | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    max_output_tokens: int | None = Field(None, gt=0)
-    text: dict[str, Any] | None = None
-    stream: bool | None = None
-    previous_response_id: str | None = None
-
-    def chat(self) -> ProgramRequest:
-        if self.previous_response_id is not None:
-            raise refused("previous_response_id", "the gateway keeps no responses; send the whole input")
-        items = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else self.input
-        messages: list[dict[str, Any]] = []
-        if self.instructions:
-            messages.append({"role": "system", "content": self.instructions})
-        for number, item in enumerate(items):
-            where, kind = f"input.{number}", item.get("type", "message")
-            if kind == "message":
-                messages.append({"role": item.get("role"), "content": text_of(item.get("content"), f"{where}.content")})
-            elif kind == "function_call":
-                add_call(messages, template_call(item.get("name"), item.get("arguments"), item.get("call_id")))
-            elif kind == "function_call_output":
-                output = text_of(item.get("output"), f"{where}.output")
-                messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
-            elif kind != "reasoning":
-                raise refused(where, f"an item of type {str(kind)[:50]!r} cannot be read")
-        choice = self.tool_choice
-        if isinstance(choice, dict) and choice.get("type") == "function":
-            choice = function_choice(choice.get("name"))
-        form = (self.text or {}).get("format") or {}
-        if isinstance(form, dict) and form.get("type") == "json_schema":
-            form = {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
-        return chat_request(
-            "input",
-            model=self.model,
-            messages=messages,
-            tools=functions(self.tools, "function", "parameters", NO_FUNCTION),
-            tool_choice=choice,
-            max_tokens=self.max_output_tokens,
-            response_format=form,
-            stream=self.stream,
-        )
-
-    def answer(self, completion: Answer) -> Answer:
-        choice, usage, number = completion["choices"][0], completion["usage"], completion["id"].partition("-")[2]
-        message, cut = choice["message"], choice["finish_reason"] == "length"
-        status = "incomplete" if cut else "completed"
-        output: list[dict[str, Any]] = []
-        if thought := message.get("reasoning_content"):
-            content = [{"type": "reasoning_text", "text": thought}]
-            output.append({"type": "reasoning", "id": f"rs_{number}", "summary": [], "content": content})
-        if message["content"] or not message.get("tool_calls"):
-            content = [{"type": "output_text", "text": message["content"] or "", "annotations": [], "logprobs": []}]
-            output.append(
-                {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": status, "content": content}
-            )
-        for call in message.get("tool_calls", ()):
-            output.append(
-                {
-                    "type": "function_call",
-                    "id": f"fc_{number}_{call['id']}",
-                    "call_id": call["id"],
-                    "status": "completed",
-                    **call["function"],
-                }
-            )
-        return {
-            "id": f"resp_{number}",
-            "object": "response",
-            "created_at": completion["created"],
-            "status": status,
-            "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-            "instructions": self.instructions,
-            "model": completion["model"],
-            "output": output,
-            "parallel_tool_calls": True,
-            "tool_choice": self.tool_choice or "auto",
-            "tools": self.tools or [],
-            "metadata": {},
-            "usage": {
-                "input_tokens": usage["prompt_tokens"],
-                "input_tokens_details": usage["prompt_tokens_details"],
-                "output_tokens": usage["completion_tokens"],
-                "output_tokens_details": usage["completion_tokens_details"],
-                "total_tokens": usage["total_tokens"],
-            },
-        }
-
-    def events(self, completion: Answer) -> Iterator[Answer]:
-        numbers = itertools.count()
-        for event in _events(self.answer(completion)):
-            yield {**event, "sequence_number": next(numbers)}
+def _parameters(name: str, kind: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: kind}, "required": [name]}
 
 
-def _events(answer: Answer) -> Iterator[Answer]:
-    begun = {**answer, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
-    for index, item in enumerate(answer["output"]):
-        at = {"output_index": index, "item_id": item["id"]}
-        if item["type"] == "message":
-            [part] = item["content"]
-            part_at = {**at, "content_index": 0}
-            yield _item_added(index, {**item, "status": "in_progress", "content": []})
-            yield {"type": "response.content_part.added", **part_at, "part": {**part, "text": ""}}
-            yield {"type": "response.output_text.delta", **part_at, "delta": part["text"], "logprobs": []}
-            yield {"type": "response.output_text.done", **part_at, "text": part["text"], "logprobs": []}
-            yield {"type": "response.content_part.done", **part_at, "part": part}
-        elif item["type"] == "function_call":
-            yield _item_added(index, {**item, "status": "in_progress", "arguments": ""})
-            said = item["arguments"]
-            yield {"type": "response.function_call_arguments.delta", **at, "delta": said}
-            yield {"type": "response.function_call_arguments.done", **at, "name": item["name"], "arguments": said}
-        else:
-            yield _item_added(index, item)
-        yield {"type": "response.output_item.done", "output_index": index, "item": item}
-    yield {"type": f"response.{answer['status']}", "response": answer}
+class Toolbox:
+    """The tools of a request as functions, and what their own API calls them."""
+
+    def __init__(self) -> None:
+        self.offered: Functions = []
+        self.hidden: Functions = []
+        self.left_out: list[str] = []
+        self.own: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        """(the type in its own API, the keys that name it there) by the name of the function."""
+
+    def add(self, tools: Any, where: str, space: str | None = None, hidden: bool = False) -> None:
+        """Add the tools of a request, or of a namespace. ApiError for one that nobody could call."""
+        for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+            at = f"{where}.{number}"
+            if not isinstance(tool, Mapping):
+                raise refused(at, NO_FUNCTION)
+            kind = str(tool.get("type") or "custom")
+            if kind == "namespace":
+                self.add(tool.get("tools"), f"{at}.tools", tool.get("name"), hidden)
+            elif kind.startswith(SERVICE_TOOLS):
+                self.left_out.append(str(tool.get("name") or kind))
+            else:
+                kind, function = _function(tool, kind, at)
+                own = {"name": function.pop("name", None)} | ({"namespace": space} if space else {})
+                name = named_in(space, own["name"])
+                made = {"type": "function", "function": {**({"name": name} if name else {}), **function}}
+                (self.hidden if hidden or tool.get("defer_loading") else self.offered).append(made)
+                self.own[str(name)] = kind, own
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The description of each hidden tool, by its name."""
+        return {tool["function"].get("name"): json.dumps(tool["function"], ensure_ascii=False) for tool in self.hidden}
 
 
-def _item_added(index: int, item: Answer) -> Answer:
-    return {"type": "response.output_item.added", "output_index": index, "item": item}
+def _function(tool: Mapping[str, Any], kind: str, where: str) -> tuple[str, dict[str, Any]]:
+    """(the type of a tool's calls, the tool as a function)."""
+    given = {key: tool.get(key) for key in ("name", "description")}
+    given["parameters"] = tool.get("input_schema", tool.get("parameters"))
+    if "input_schema" in tool or kind == "function":
+        kind = "function"
+    elif kind == "custom" and "type" in tool:  # a text in a form that a grammar may define
+        form = tool.get("format")
+        about = tool.get("description"), form.get("definition") if isinstance(form, Mapping) else None
+        given["description"] = JOIN.join(str(text) for text in about if text)
+        given["parameters"] = _parameters("input", {"type": "string"})
+    elif kind == "local_shell":
+        given = {"name": kind, "description": "Runs a command on this machine."}
+        given["parameters"] = _parameters("command", {"type": "array", "items": {"type": "string"}})
+    elif kind == "tool_search" and tool.get("execution") == "client":
+        given["name"] = kind
+    else:
+        raise refused(where, NO_FUNCTION)
+    return kind, {key: value for key, value in given.items() if value is not None}
 
 
-ServiceRequest = ProgramRequest | MessagesRequest | ResponsesRequest
-"""A request in one of the gateway's protocols."""
+def named_in(space: Any, name: Any) -> Any:
+    """The name of a function that may be in a namespace."""
+    return f"{space}__{name}" if space else name

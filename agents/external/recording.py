@@ -13,14 +13,15 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from ratchet.agents.core.output import read_output, without_bounds
+from ratchet.agents.core.output import Malformed, read_value
 from ratchet.agents.core.tools import OutOfBudget, Tools, read_calls
 from ratchet.agents.external.program import ProgramAnswer, ProgramError, Settings
 from ratchet.agents.external.protocols import (
+    Chat,
     ProgramRequest,
     forced_tools,
     in_order_of_calls,
@@ -33,7 +34,7 @@ from ratchet.core.http.openai import ONCE, ApiError
 from ratchet.core.records import Passage, Question
 from ratchet.core.text import short_line
 from ratchet.inference.chat import Dialogue, Row
-from ratchet.inference.completion import ChatTurn, Completion
+from ratchet.inference.completion import ChatTurn, Completion, FunctionCall
 from ratchet.inference.engine import EngineError
 from ratchet.inference.schemas import SchemaRefused, SchemaRejected, call_grammar, check_schema
 from ratchet.inference.tool_calls import CALL_ID, CallForm, template_call
@@ -96,6 +97,7 @@ class Recording:
         """Why a request had no room, if one had none."""
         self._history, self._call_numbers = History(), itertools.count(1)
         self._running, self._last = 0, time.monotonic()
+        self._left_out = set[str]()
 
     async def wait_until_finished(self, seconds: float) -> ProgramAnswer:
         """The answer that the program sends. ProgramError after so long without a request, once there was one."""
@@ -108,11 +110,11 @@ class Recording:
             if done:
                 return self.answer.result()
 
-    async def chat(self, request: ProgramRequest) -> dict[str, Any]:
+    async def chat(self, asked: Chat) -> dict[str, Any]:
         """One completion in the conversation that the request continues, as OpenAI's API gives it. Raises ApiError."""
         self._running, self.asked = self._running + 1, self.asked + 1
         try:
-            return await self._chat(request)
+            return await self._chat(asked)
         except ApiError as error:
             self.tools.note(self.settings.roles[0], f"a request was refused: {error.detail}")
             raise
@@ -120,60 +122,83 @@ class Recording:
             self.out_of_budget = error.error
             raise ApiError(400, str(error), code="context_length_exceeded") from None
         except (SchemaRefused, SchemaRejected) as error:
-            param = "response_format" if request.response_format else "tool_choice"
+            param = "response_format" if asked.request.response_format else "tool_choice"
             raise refused(param, short_line(str(error))) from None
         except (EngineError, UserError) as error:
             raise self._break(error) from None
         finally:
             self._running, self._last = self._running - 1, time.monotonic()
 
-    async def _chat(self, request: ProgramRequest) -> dict[str, Any]:
+    def count(self, asked: Chat) -> int:
+        """The number of tokens of a request's prompt. ApiError."""
+        role, turns, tools = self._read(asked.request)
+        position, new = self._history.find((role, json.dumps(tools, sort_keys=True)), turns)
+        return _extended(self.tools.blank(role) if position is None else position.branch(), new, tools).tokens
+
+    def _read(self, request: ProgramRequest) -> tuple[str, list[ChatTurn], list[dict[str, Any]]]:
+        """(the role that a request asks, its turns, its tools). ApiError."""
         role = request.model if request.model in self.settings.roles else self.settings.roles[0]
-        chat = self.tools.chat_format(role)
-        turns, tools = list(in_order_of_calls(read_turns(request))), storable(request.tools or [], "tools")
-        offered = json.dumps(tools, sort_keys=True)
+        turns = list(in_order_of_calls(read_turns(request, self.settings.left_out_lines)))
+        if turns[-1].role == "assistant" or [turn.role for turn in turns] == ["system"]:
+            raise refused("messages", "the last one must be the user's or a tool's")
+        return role, turns, storable(request.tools or [], "tools")
+
+    async def _chat(self, asked: Chat) -> dict[str, Any]:
+        request = asked.request
+        role, turns, tools = self._read(request)
+        chat, offered = self.tools.chat_format(role), json.dumps(tools, sort_keys=True)
         said = [text for turn in turns for text in (turn.text, *(call.arguments for call in turn.calls))]
         self.tools.check_size(role, [*said, offered])
+        for name in sorted({*asked.left_out} - self._left_out):
+            self._left_out.add(name)
+            self.tools.note(role, f"the model was not told of the tool {name}, which is the service's own")
         schema = request.response_format.wanted if request.response_format else None
         if schema is not None:
             await asyncio.to_thread(check_schema, schema, not chat.is_text)
-        form = chat.calls if tools else None
-        if tools and form is None:
+        callable_tools = [*tools, *storable(asked.hidden, "tools")]
+        form, forced = chat.calls if callable_tools else None, forced_tools(request)
+        if callable_tools and form is None:
             raise refused("tools", f"the chat template of {role}'s model has no form for them")
-        if tools and schema is not None:
-            raise refused("response_format", "leave it out where there are tools")
+        form, schema = None if request.tool_choice == "none" else form, None if forced else schema
         constrain: dict[str, Any] | str | None = schema
-        if (forced := forced_tools(request)) and form is not None:
+        if form is not None and (forced or schema is not None):
             try:
-                constrain = await asyncio.to_thread(call_grammar, form, forced)
+                constrain = await asyncio.to_thread(call_grammar, form, forced or callable_tools, schema)
             except SchemaRefused as error:
-                raise refused("tool_choice", short_line(str(error))) from None
+                if forced:
+                    raise refused("tool_choice", short_line(str(error))) from None
+                constrain = None  # what is read is held to the schema all the same
         opening = (role, offered)
         position, new = self._history.find(opening, turns)
-        if not new or new[-1].role not in ("user", "tool"):
-            raise refused("messages", "the last one must be the user's or a tool's")
         foreign = any(turn.role == "assistant" for turn in new)
         goes_on = position is not None and position.is_end and not foreign
         begun = self.tools.blank(role) if position is None else position.dialogue if goes_on else position.branch()
-        try:
-            begun.extend(new, tools)
-        except UserError as error:
-            raise refused("messages", str(error)) from None
+        _extended(begun, new, tools)
+        if not chat.places_system and any(turn.role == "system" for turn in (new if position else new[1:])):
+            self.tools.note(role, "a system message was shown as the user's, since the template has no place for it")
         dialogue = begun if goes_on else self.tools.open(begun)
+        one, stops = request.parallel_tool_calls is False, request.stop or ()
+        stops = [stops] if isinstance(stops, str) else stops
         completion, plain, value = await self.tools.reply(
             dialogue,
-            _reader(None if request.tool_choice == "none" else form, schema, tools),
+            _reader(form, schema, callable_tools, one),
             constrain,
             request.max_completion_tokens or request.max_tokens,
-            [request.stop] if isinstance(request.stop, str) else request.stop or (),
+            stops,
         )
-        text, calls = value if form and value and not isinstance(value, str) else (plain, ())
+        text, calls = value if isinstance(value, tuple) else (plain, ())
+        if value is None and one and form is not None and completion.finish_reason == "stop":
+            with suppress(ValueError):
+                text, calls = form.read(plain, callable_tools)
+        calls = calls[:1] if one else calls
         own = tuple(replace(call, id=CALL_ID.format(next(self._call_numbers))) for call in calls)
         reply = dialogue.turns[-1] = replace(dialogue.turns[-1], text=text.strip(), calls=own)
         end = Position(dialogue, dialogue.row, len(dialogue.ids), len(dialogue.turns))
         self._history.record(opening, [*turns, reply], end)
         thoughts = dialogue.thought_tokens(completion)
-        return _response(request.model, text, reply, completion, thoughts)
+        behind = chat.decode(completion.ids)[len(completion.text) :]
+        stop = next((stop for stop in stops if stop and behind.startswith(stop)), None)
+        return _response(request.model, text, reply, completion, thoughts, stop)
 
     def _break(self, error: Exception) -> ApiError:
         if not self.broken.done():
@@ -202,17 +227,37 @@ class Recording:
         return list(result.passages)
 
 
+def _extended(dialogue: Dialogue, new: Sequence[ChatTurn], tools: Sequence[dict[str, Any]]) -> Dialogue:
+    """The dialogue with further turns. ApiError where the template refuses them."""
+    try:
+        dialogue.extend(new, tools)
+    except UserError as error:
+        raise refused("messages", str(error)) from None
+    return dialogue
+
+
 def _reader(
-    form: CallForm | None, schema: dict[str, Any] | None, tools: Sequence[dict[str, Any]]
+    form: CallForm | None, schema: dict[str, Any] | None, tools: Sequence[dict[str, Any]], one: bool
 ) -> Callable[[str], Any] | None:
-    """The reader of the model's words; None where they may be anything."""
-    if form is not None:
-        return partial(read_calls, form, tools)
-    return None if schema is None else lambda text: read_output(text, schema, without_bounds(schema)).value
+    """The reader of the model's words: (what is said before the calls, the calls). None where they may be anything.
+    `one`: several calls are malformed."""
+
+    def read(text: str) -> tuple[str, tuple[FunctionCall, ...]]:
+        said, calls = read_calls(form, tools, text) if form is not None else (text, ())
+        if one and len(calls) > 1:
+            raise Malformed("several calls, and the request asks for one (parallel_tool_calls: false)")
+        if schema is not None and not calls:
+            read_value(text, schema)
+        return said, calls
+
+    return None if form is None and schema is None else read
 
 
-def _response(model: str, text: str, said: ChatTurn, completion: Completion, thoughts: int) -> dict[str, Any]:
-    """As OpenAI's API gives it. `thoughts`: how many of the completion's tokens they are."""
+def _response(
+    model: str, text: str, said: ChatTurn, completion: Completion, thoughts: int, stop: str | None
+) -> dict[str, Any]:
+    """As OpenAI's API gives it. `thoughts`: how many of the completion's tokens they are. `stop`: the text that ended
+    it, which vLLM's API has a field for."""
     message: dict[str, Any] = {"role": "assistant", "content": text or (None if said.calls else "")}
     if said.thought:
         message["reasoning_content"] = said.thought
@@ -225,7 +270,7 @@ def _response(model: str, text: str, said: ChatTurn, completion: Completion, tho
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": ended, "logprobs": None}],
+        "choices": [{"index": 0, "message": message, "finish_reason": ended, "logprobs": None, "stop_reason": stop}],
         "usage": {
             "prompt_tokens": prompt,
             "completion_tokens": new,

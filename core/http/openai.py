@@ -52,9 +52,11 @@ class ApiError(HTTPException):
         param: str | None = None,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
+        """`details`: what Anthropic's clients read of an error."""
         super().__init__(status, message, dict(headers or {}))
-        self.param, self.code = param, code
+        self.param, self.code, self.details = param, code, details
 
 
 def error_body(error: HttpError) -> dict[str, Any]:
@@ -62,7 +64,10 @@ def error_body(error: HttpError) -> dict[str, Any]:
     kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 504: "timeout_error"}
     kind = kinds.get(error.status_code, "server_error" if error.status_code >= 500 else "invalid_request_error")
     param, code = getattr(error, "param", None), getattr(error, "code", None)
-    return {"type": "error", "error": {"message": str(error.detail), "type": kind, "param": param, "code": code}}
+    body: dict[str, Any] = {"message": str(error.detail), "type": kind, "param": param, "code": code}
+    if details := getattr(error, "details", None):
+        body["details"] = dict(details)
+    return {"type": "error", "error": body}
 
 
 def error_response(error: HttpError) -> Response:

@@ -50,6 +50,7 @@ class TextFormat:
 
     tokenizer: ClassVar[None] = None
     is_text: ClassVar[bool] = True
+    places_system: ClassVar[bool] = True
     end_of_turn: ClassVar[int] = LINE_BREAK
     end_ids: ClassVar[tuple[int, ...]] = (LINE_BREAK,)
     calls: ClassVar[None] = None

@@ -80,12 +80,21 @@ def test_tools_and_their_results_are_written_by_the_template_and_forge_no_turn()
 
 def test_messages_that_the_template_refuses_are_an_error_in_its_words() -> None:
     chat = with_template(
-        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('late') }}{% endif %}"
         "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     with pytest.raises(UserError, match=r"refuses.*late"):
-        format_turns(chat, [ChatTurn("user", "a"), ChatTurn("system", "b")])
+        format_turns(chat, [ChatTurn("user", "a"), ChatTurn("tool", "b")])
+
+
+def test_a_template_for_tools_beside_the_default_one_is_found() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = {"default": tokenizer.chat_template, "tool_use": HERMES}
+    chat = WrapperFormat.from_tokenizer(tokenizer)
+    assert chat.calls == with_template(HERMES).calls is not None
+    answered = chat.decode(ids_of(format_turns(chat, [ChatTurn("tool", "Ada", answers="1")], continues=True)))
+    assert "<tool_response>Ada</tool_response>" in answered
 
 
 def test_what_a_program_writes_in_a_tool_is_neither_a_control_token_nor_a_message() -> None:

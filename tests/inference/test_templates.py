@@ -67,6 +67,22 @@ def test_every_prompt_is_the_templates_own(name: str, system: str | None) -> Non
 
 
 @ALL
+def test_a_programs_messages_of_one_role_and_its_late_system_message_are_shown(name: str) -> None:
+    chat = templated_format(name)
+    dialogue = Dialogue("r", "m", chat, True)
+    for number, first in enumerate(([ChatTurn("system", "Be brief.")], [])):
+        late = [ChatTurn("user", f"Where {number}?"), ChatTurn("user", "Who?"), ChatTurn("system", "In English.")]
+        dialogue.extend([*first, *late], [])
+        shown = chat.decode(dialogue.ids).rpartition(f"Where {number}?")[2]
+        assert 0 <= shown.index("Who?") < shown.index("In English."), shown
+        joined = JOIN.join(["", "Who?", "In English."])
+        assert not (chat.alternates and not chat.places_system) or shown.startswith(joined), shown
+        dialogue.assistant(reply(chat, "far\n</think>\n\nOslo." if chat.reply_opening else "Oslo."), True)
+    if name in ("cohere", "gemma3"):
+        assert isinstance(chat, WrapperFormat) and chat.alternates and not chat.places_system
+
+
+@ALL
 @settings(max_examples=10)
 @given(texts=st.lists(TEXTS, min_size=4, max_size=4))
 def test_what_is_sampled_is_the_label_and_nothing_forges_a_turn(name: str, texts: list[str]) -> None:

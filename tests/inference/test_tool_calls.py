@@ -220,6 +220,7 @@ def test_names_of_any_letters_can_be_forced(name: str) -> None:
 
 
 STRING, NULL = {"type": "string"}, {"type": "null"}
+DEFINED = {"$defs": {"x": {"enum": ["5", "true"]}}}
 
 
 @pytest.mark.parametrize("name", ["glm4moe", "qwen3_5_nothink", "muse_glimmer"])
@@ -232,7 +233,12 @@ STRING, NULL = {"type": "string"}, {"type": "null"}
         ({"type": ["string", "integer"]}, "true", "true"),
         ({"enum": ["true", "false"]}, "true", "true"),
         ({"enum": [1, 2]}, "1", 1),
-        ({"anyOf": [STRING, {"$ref": "#/$defs/x"}]}, '{"a": 1}', {"a": 1}),
+        ({"anyOf": [STRING, {"$ref": "#/$defs/x"}]}, '{"a": 1}', '{"a": 1}'),
+        ({"anyOf": [STRING, {"$ref": "#/$defs/none"}]}, '{"a": 1}', {"a": 1}),
+        ({"$ref": "#/$defs/x"}, "5", "5"),
+        ({"allOf": [{"$ref": "#/$defs/x"}], "description": "a code"}, "true", "true"),
+        ({"const": "1"}, "1", "1"),
+        ({"const": 1}, "1", 1),
         ({}, "NaN", "NaN"),
         ({}, "True", True),
     ],
@@ -240,10 +246,53 @@ STRING, NULL = {"type": "string"}, {"type": "null"}
 def test_what_tags_hold_is_of_a_type_that_its_schema_names(
     name: str, schema: dict[str, Any], said: str, value: Any
 ) -> None:
-    offered = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"q": schema}}}}]
+    offered = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"q": schema}, **DEFINED}}}]
     text = without_thoughts(own_words(name, FunctionCall.of("f", {"q": "WORD"}))).replace("WORD", said)
     [call] = form_of(name).read(text, offered)[1]
     assert call.value == {"q": value} and type(call.value["q"]) is type(value)
+
+
+TAGGED = pytest.mark.parametrize("name", ["glm4moe", "qwen3_5_nothink", "muse_glimmer"])
+LATER = {"q": STRING, "k": {"type": "string"}}
+
+
+@TAGGED
+def test_an_argument_that_is_not_closed_is_malformed_and_no_longer_value(name: str) -> None:
+    form = form_of(name)
+    text = without_thoughts(own_words(name, FunctionCall.of("f", {"q": "a", "k": "b"})))
+    close = form.pair[1].strip()
+    assert form.read(text)[1][0].value == {"q": "a", "k": "b"}
+    for cut in (text.replace(close, "", 1), "".join(text.rsplit(close, 1))):
+        with pytest.raises(ValueError, match=r"not closed|cannot be read"):
+            form.read(cut)
+
+
+@TAGGED
+@pytest.mark.parametrize("value", ["cat <<EOF\n<b>it's</b> </p\nEOF", "<", "a << 2 </", "'\"\\"])
+def test_a_forced_call_writes_any_text_that_closes_no_tag(name: str, value: str) -> None:
+    form, function = form_of(name), {"name": "f", "parameters": {"properties": LATER, "required": ["q", "k"]}}
+    grammar = call_grammar(form, [{"function": function}])
+    text = without_thoughts(own_words(name, FunctionCall.of("f", {"q": value, "k": "b"}))).strip("\n")
+    assert accepts(grammar, text), text
+    assert form.read(text, [{"function": function}])[1][0].value == {"q": value, "k": "b"}
+    close = form.pair[1].strip()
+    assert not accepts(grammar, text.replace(close, f"{close} {close}", 1)), "the tag closes once"
+    assert not accepts(grammar, text.replace(close, "", 1)), "and opens no other inside"
+
+
+@pytest.mark.parametrize("name", ["gemma4_v5", "lfm2_2_5"])
+@pytest.mark.parametrize("value", ["it's", "cat <<EOF\n</b>", "a \\ b"])
+def test_a_forced_call_of_bare_words_writes_quotes_and_line_breaks(name: str, value: str) -> None:
+    form = form_of(name)
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    said = f"'{escaped}'" if form.quote == "'" else f"{form.quote}{value}{form.quote}"
+    opened, closed = ("<|tool_call_start|>[f(q=", ")]<|tool_call_end|>")
+    if name == "gemma4_v5":
+        opened, closed = ("<|tool_call>call:f{q:", "}<tool_call|>")
+    for kind in (STRING, {"enum": [value, "b"]}):
+        function = {"name": "f", "parameters": {"properties": {"q": kind}, "required": ["q"]}}
+        assert accepts(call_grammar(form, [{"function": function}]), f"{opened}{said}{closed}")
+    assert form.read(f"{opened}{said}{closed}")[1][0].value == {"q": value}
 
 
 def test_several_calls_and_other_spellings_of_them() -> None:

@@ -109,7 +109,7 @@ async def test_what_these_protocols_cannot_do_is_refused_by_the_fields_name() ->
         ("responses", {"input": [{"type": "computer_call"}]}, "input.0"),
         ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content"),
         ("responses", {"input": [{"role": "robot", "content": "x"}]}, "input.0.role"),
-        ("responses", {"input": "x", "tools": [{"type": "web_search"}]}, "tools.0"),
+        ("responses", {"input": "x", "tools": [{"type": "computer"}]}, "tools.0"),
         ("responses", {"input": [{"type": "function_call_output", "call_id": "1", "output": "x"}]}, "messages"),
         ("messages", {"messages": [user("x")]}, "max_tokens"),
         ("messages", {"messages": image, "max_tokens": 9}, "messages.0.content"),
