@@ -212,7 +212,11 @@ class ResponsesRequest(Dialect):
                 name = named_in(item.get("namespace"), item.get("name") or kind.removesuffix("_call"))
                 add_call(messages, template_call(name, given, id))
             elif kind in RESULTS:
-                output = item.get("output", json.dumps(item.get("tools"), ensure_ascii=False))
+                output = item.get("output")
+                if kind == "tool_search_output":
+                    found = Toolbox()
+                    found.add(item.get("tools"), f"{where}.tools", hidden=True)
+                    output = "\n".join(found.shown.values())
                 messages.append({"role": "tool", "tool_call_id": id, "content": text_of(output, f"{where}.output")})
             elif kind not in ("reasoning", "additional_tools"):
                 raise refused(where, f"an item of type {str(kind)[:50]!r} cannot be read")

@@ -216,6 +216,7 @@ async def test_codexs_tools_are_called_by_its_own_items(streamed: bool) -> None:
     [shown] = texts(trajectory)
     assert shown.startswith("<|im_start|>system\nYou are Codex.\n\nBe brief.\nRead only."), "one system message"
     assert "s: A" in shown and "web_search" not in shown
+    assert '<tool_response>{"name": "agents__send"' in shown, "what was found is described by the name to call it by"
     assert notes(trajectory) == ["the model was not told of the tool web_search, which is the service's own"]
     assert learnt(trajectory) == ["<|im_end|>".join([*replies, ""])]
 
