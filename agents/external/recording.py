@@ -160,14 +160,7 @@ class Recording:
         if callable_tools and form is None:
             raise refused("tools", f"the chat template of {role}'s model has no form for them")
         form, schema = None if request.tool_choice == "none" else form, None if forced else schema
-        constrain: dict[str, Any] | str | None = schema
-        if form is not None and (forced or schema is not None):
-            try:
-                constrain = await asyncio.to_thread(call_grammar, form, forced or callable_tools, schema)
-            except SchemaRefused as error:
-                if forced:
-                    raise refused("tool_choice", short_line(str(error))) from None
-                constrain = None  # what is read is held to the schema all the same
+        constrain = await asyncio.to_thread(_constraint, form, forced, callable_tools, schema)
         opening = (role, offered)
         position, new = self._history.find(opening, turns)
         foreign = any(turn.role == "assistant" for turn in new)
@@ -234,6 +227,24 @@ def _extended(dialogue: Dialogue, new: Sequence[ChatTurn], tools: Sequence[dict[
     except UserError as error:
         raise refused("messages", str(error)) from None
     return dialogue
+
+
+def _constraint(
+    form: CallForm | None,
+    forced: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]],
+    schema: dict[str, Any] | None,
+) -> dict[str, Any] | str | None:
+    """What constrains a reply: a call of one of the tools `forced`, or the schema, beside which any of `tools` may be
+    called. ApiError where no call can be forced."""
+    if form is None or not (forced or schema is not None):
+        return schema
+    try:
+        return call_grammar(form, forced or tools, schema)
+    except SchemaRefused as error:
+        if forced:
+            raise refused("tool_choice", short_line(str(error))) from None
+        return None  # what is read is held to the schema all the same
 
 
 def _reader(
