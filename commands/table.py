@@ -345,7 +345,7 @@ COMMANDS = {
         "ablate:ablate",
         (
             *ARMS,
-            Argument("--part", type=part_of_work, metavar="K/N", help="every N-th run from K on, and no table"),
+            Argument("--part", type=part_of_work, metavar="K/N", help="every N-th run from the K-th on (K: 0 to N-1)"),
             ABLATION_PHASE,
             ACCELERATE,
         ),
