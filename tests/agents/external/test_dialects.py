@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from ratchet.agents.external.protocols import IGNORED, Dialect, ProgramRequest
 from ratchet.agents.external.translations import MessagesRequest, ResponsesRequest
@@ -324,6 +325,34 @@ async def test_a_schema_beside_tools_holds_for_the_reply_without_a_call() -> Non
     replies = [calling("search", query="x"), '{"answer": "Ada"}', "Ada, yes"]
     trajectory = await record(program, replies, tools=True)
     assert trajectory.answer == "Ada" and [call.parse for call in trajectory.model_calls] == ["ok", "ok", "malformed"]
+
+
+class Search(BaseModel):
+    """Finds."""
+
+    query: str
+
+
+class Reply(BaseModel):
+    answer: str
+
+
+async def test_openais_client_reads_calls_and_the_answer_of_an_agent_with_an_output_type() -> None:
+    openai = pytest.importorskip("openai")
+
+    async def program(client: httpx.AsyncClient) -> str:
+        async with openai.AsyncOpenAI(base_url=f"{client.base_url}v1", api_key="x", max_retries=0) as own:
+            messages: list[Any] = [user("Who?")]
+            same = {"model": "m", "tools": [openai.pydantic_function_tool(Search)], "response_format": Reply}
+            said = (await own.chat.completions.parse(messages=messages, **same)).choices[0].message
+            [call] = said.tool_calls
+            assert call.function.parsed_arguments == Search(query="Velm")
+            messages += [said.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": "Ada"}]
+            said = (await own.chat.completions.parse(messages=messages, **same)).choices[0].message
+        return str(said.parsed.answer)
+
+    trajectory = await record(program, [calling("Search", query="Velm"), '{"answer": "Ada"}'], tools=True)
+    assert trajectory.answer == "Ada" and [one.foreign_turns for one in trajectory.conversations] == [0]
 
 
 @pytest.mark.parametrize(("schema", "said"), [({"type": "array", "items": FORM}, '[{"answer": "Ada"}]')])
