@@ -8,18 +8,22 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
+from ratchet.agents.core.system import load_system
 from ratchet.commands.recording import planned_stages
 from ratchet.core.config import Config, ModelConfig, parse
+from ratchet.core.config.models import ADAPTERS
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.escape import shell_line
-from ratchet.inference.engines import concurrency_variable, url_variable
+from ratchet.inference.engines import concurrency_variable, merged_variable, url_variable
 from ratchet.inference.footprint import footprint
 from ratchet.inference.model_check import check_chat, check_weights
 from ratchet.inference.serving.cards import Card, card_asked
@@ -39,6 +43,9 @@ from ratchet.inference.smollm2 import prepare_model
 from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer
 from ratchet.retrieval.footprint import encoder_memory
 from ratchet.rounds.plan import model_uses
+
+MERGED = "merged"
+"""The folder of weights with an adapter merged into them, in the run folder while they are served."""
 
 
 def check(options: argparse.Namespace) -> None:
@@ -67,6 +74,9 @@ def serve(config: Config, options: argparse.Namespace) -> None:
         raise UserError("--gpu and --gpu-gb plan for another machine: add --dry-run")
     chosen = options.models.split(",") if options.models else None
     specs = _specs(config, chosen)
+    merged = ""
+    if options.merge:
+        specs, merged = _with_merged(config, specs, options.merge)
     if not specs and not command:
         raise UserError(f"{options.config}: no model has engine: vllm and no url, so there is nothing to serve")
     if options.dry_run:
@@ -93,6 +103,8 @@ def serve(config: Config, options: argparse.Namespace) -> None:
             addresses |= {url_variable(name): server.url for name in spec.names}
             held = str(placement.concurrency * spec.settings.copies)
             addresses |= {concurrency_variable(name): held for name in spec.names}
+            if merged and spec.names == (config.training.model,):
+                addresses[merged_variable(spec.name)] = merged
 
         def ready() -> None:
             if not command:
@@ -103,7 +115,43 @@ def serve(config: Config, options: argparse.Namespace) -> None:
         except ServingFailed as error:
             print(f"error: {error}", file=sys.stderr)
             status = 1
+    if merged and not status:
+        shutil.rmtree(config.folder / MERGED, ignore_errors=True)  # as large as the model; else it is used again
     sys.exit(status)
+
+
+def _with_merged(config: Config, specs: Sequence[ServerSpec], adapter: Path) -> tuple[list[ServerSpec], str]:
+    """(The servers, that of the trained model with the adapter merged into its weights; the adapter's digest.)"""
+    trained, system = config.training.model, load_system(config.system)
+    others = [role for role in system.roles if not system.config.role(role).trainable]
+    if fixed := [role for role in others if system.config.role(role).model == trained]:
+        raise UserError(
+            f"models.{trained}.serve.merge: the role {fixed[0]} is played without the adapter; leave it out"
+        )
+    if trained in config.sampling.teacher.models:
+        raise UserError(f"models.{trained}.serve.merge: sampling.teacher plays without the adapter; leave it out")
+    if (trained,) not in [spec.names for spec in specs]:
+        raise UserError(f"--merge: the model {trained}, which is trained, is not served alone; name it in --models")
+    from ratchet.export.weights import check_merged, export_merged, open_trained_model
+
+    model = open_trained_model(adapter, trained, config.models[trained], adapter.parent.name)
+    folder = export_merged(model, config.folder / MERGED / model.adapter.digest, config.models[trained].dtype)
+    print_status(check_merged(model, folder, config.models[trained].dtype))
+    plain = config.models[trained].serve
+    arguments = {name: value for name, value in plain.arguments.items() if name not in ADAPTERS}
+    served = [
+        replace(
+            spec,
+            model=spec.model.model_copy(
+                update={"path": str(folder), "served_name": spec.served_name, "revision": None}
+            ),
+            settings=plain.model_copy(update={"arguments": arguments}),
+        )
+        if spec.names == (trained,)
+        else spec
+        for spec in specs
+    ]
+    return served, model.adapter.digest
 
 
 def planned_memory(config: Config, models: Sequence[str], card: Card, gpus: int) -> list[str]:

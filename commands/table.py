@@ -529,6 +529,7 @@ COMMANDS = {
         "models:serve",
         (
             Argument("--models", metavar="A,B", help="serve only these models of the config"),
+            Argument("--merge", metavar="ADAPTER", type=Path, help="merge it into the weights of training.model first"),
             Flag(
                 "--dry-run",
                 "print the commands and the memory of each server, and start nothing; without --models and COMMAND, "

@@ -20,6 +20,16 @@ from ratchet.questions.leakage import TRAINING_QUESTIONS
 from ratchet.training.adapter import FACTS, FORMS, CardForm, describe_base, model_card, read_facts, results_of
 from ratchet.training.schedule import check_model_is_open
 
+PROBES = (
+    "Question: Who built the harbour of Grisket, and in which year was it opened?",
+    "List the steps that answer the question. Then say which documents support the response.",
+    '{"agent": "searcher", "input": {"question": "When did the ferry between the two towns begin to run?"}}',
+    "The response is short, and every claim in it is supported by one of the documents that were found.",
+)
+MIN_EQUAL, MAX_PREFERENCE = 0.9, 0.5
+"""The least share of greedy tokens that are equal, and the nats by which the adapter may prefer another: bfloat16 has 8
+bits, so logits of 16 to 32 are rounded to steps of 0.125. With SmolLM2-135M and an adapter that had changed most of its
+answers, all of 83 were equal in bfloat16 (29 November 2026)."""
 PROMPTS = "prompts"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 """The settings by which a multimodal model takes pictures, sound and films; servers read them at their start."""
@@ -96,6 +106,39 @@ def export_merged(model: TrainedModel, out: Path, dtype: str) -> Path:
     export_folder(target, inputs, lambda folder: _merge(model, folder, dtype))
     finish_export(target, model.card("merged"))
     return target
+
+
+def check_merged(model: TrainedModel, folder: Path, dtype: str) -> str:
+    """Compare the merged weights with the adapter beside the base model, both in `dtype`, on PROBES: the likeliest next
+    token after each of their tokens. A line that says how many are equal. Raises UserError where more differ, or by
+    more, than rounding explains."""
+    import torch
+    from peft import PeftModel
+
+    from ratchet.inference.tokenizer import load_tokenizer
+    from ratchet.inference.weights import load_causal_model
+
+    tokenizer = load_tokenizer(model.base.path, model.base.revision)
+    prompts = [torch.tensor([tokenizer.encode(text)]) for text in PROBES]
+
+    def logits(loaded: Any) -> torch.Tensor:
+        with torch.inference_mode():
+            return torch.cat([loaded(prompt).logits[0].float() for prompt in prompts])
+
+    precision = getattr(torch, dtype)
+    own = load_causal_model(str(folder), dtype=precision)
+    merged = logits(own).argmax(-1)
+    del own
+    base = load_causal_model(model.base.path, model.base.revision, dtype=precision)
+    adapted = logits(PeftModel.from_pretrained(base, str(model.folder)).eval())
+    preferred = adapted.max(-1).values - adapted.gather(-1, merged[:, None])[:, 0]
+    equal = int((preferred == 0).sum())
+    if equal < MIN_EQUAL * len(preferred) or float(preferred.max()) > MAX_PREFERENCE:
+        raise UserError(
+            f"{folder}: {len(preferred) - equal} of {len(preferred)} greedy tokens differ from those with the adapter, "
+            f"one by {float(preferred.max()):.2f} nats, which is more than rounding to {dtype}; leave serve.merge out"
+        )
+    return f"{folder}: {equal} of {len(preferred)} greedy tokens are those with the adapter"
 
 
 def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:

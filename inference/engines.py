@@ -14,10 +14,11 @@ from ratchet.core.errors import UserError, did_you_mean
 from ratchet.inference.engine import Engine
 
 
-def open_engine(model: ModelConfig, served: bool = False) -> Engine:
+def open_engine(model: ModelConfig, served: bool = False, merged: str = "") -> Engine:
     """Open the engine of one model. Imports are late: a client of a server needs no torch.
 
-    `served`: its servers are known to be up, so the client waits for one that does not answer.
+    `served`: its servers are known to be up, so the client waits for one that does not answer. `merged`: the digest of
+    the adapter that is merged into the weights that they serve.
     """
     if model.engine == "local":
         from ratchet.inference.local.engine import LocalEngine
@@ -34,10 +35,10 @@ def open_engine(model: ModelConfig, served: bool = False) -> Engine:
     from ratchet.inference.http.vllm import HttpEngine, ReplicaEngine
 
     if isinstance(model.url, tuple) and len(model.url) > 1:
-        return ReplicaEngine(model, served=served)
+        return ReplicaEngine(model, served=served, merged=merged)
     if isinstance(model.url, tuple):
         model = model.model_copy(update={"url": model.url[0] if model.url else None})
-    return HttpEngine(model, served=served)
+    return HttpEngine(model, served=served, merged=merged)
 
 
 def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str, Engine]:
@@ -50,10 +51,11 @@ def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str
                 f"the config uses the model {name!r}, which is not under models{did_you_mean(name, models)}"
             )
         model = addressed(name, models[name])
-        setting = model.model_dump_json()
+        merged = os.environ.get(merged_variable(name), "")
+        setting = model.model_dump_json() + merged
         if setting not in by_setting:
             # `ratchet models serve` sets the addresses once its servers are ready.
-            by_setting[setting] = open_engine(model, served=model.url != models[name].url)
+            by_setting[setting] = open_engine(model, model.url != models[name].url, merged)
         opened[name] = by_setting[setting]
     return opened
 
@@ -73,6 +75,12 @@ def concurrency_variable(name: str) -> str:
     """Return the environment variable for the requests that each server of a model can hold:
     RATCHET_CONCURRENCY_AGENT."""
     return _variable("CONCURRENCY", name)
+
+
+def merged_variable(name: str) -> str:
+    """Return the environment variable for the digest of the adapter that is merged into the weights that the servers of
+    a model hold: RATCHET_MERGED_AGENT."""
+    return _variable("MERGED", name)
 
 
 def _variable(what: str, name: str) -> str:

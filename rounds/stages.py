@@ -107,17 +107,24 @@ class ExperimentRun:
         reads: Mapping[str, Artefact],
         writes: Mapping[str, Artefact],
         models: Iterable[str] = (),
+        merge: Path | None = None,
     ) -> Stage:
-        """`models`: all that the command asks; a server is put around it for those that need one."""
+        """`models`: all that the command asks; a server is put around it for those that need one. `merge`: see
+        `beside_servers`."""
         asks = tuple(sorted(models))
-        served, command = self.beside_servers(asks, command)
+        served, command = self.beside_servers(asks, command, merge)
         return Stage(number, id, command, reads, writes, asks, served, self.member)
 
-    def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
-        """(those of the models that need a server, the command with their servers around it)."""
+    def beside_servers(
+        self, models: Iterable[str], command: Command, merge: Path | None = None
+    ) -> tuple[tuple[str, ...], Command]:
+        """(those of the models that need a server, the command with their servers around it). `merge`: an adapter that
+        may be merged into the model that is trained."""
         served = tuple(sorted(name for name in models if needs_server(name, self.config.models[name])))
-        serve = (*RATCHET, "models", "serve", *self.arguments, "--models", ",".join(served), "--")
-        return served, (*serve, *command) if served else command
+        trained = self.config.training.model
+        merges = merge is not None and trained in served and self.config.models[trained].serve.merge
+        options = ("--models", ",".join(served), *(("--merge", str(merge)) if merges else ()))
+        return served, (*RATCHET, "models", "serve", *self.arguments, *options, "--", *command) if served else command
 
 
 LAUNCH = (sys.executable, "-m", "ratchet.training.launch")
@@ -190,7 +197,9 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     selected: dict[str, Artefact] = {"scores": Segments(folder.scores), "selection": File(folder.selection)}
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     stages = [
-        experiment.stage(number, "sample", sample, asked, trajectories, agents | config.sampling.teacher.models),
+        experiment.stage(
+            number, "sample", sample, asked, trajectories, agents | config.sampling.teacher.models, adapter
+        ),
         experiment.stage(number, "score", (*score, *empty), scored, selected, judge),
     ]
     # A search server's index was built where the server runs.

@@ -58,6 +58,10 @@ class ServeConfig(Section):
     copies. The model that is trained gets `enable-lora`, `max-lora-rank` for `training.lora.r`, and `max-loras: 2`, and
     refuses formats that change answers (`quantization: fp8`, `kv-cache-dtype: fp8`)."""
 
+    merge: bool = Field(False, exclude_if=lambda merge: not merge)
+    """From the second round on, sample with the adapter merged into the weights, which vLLM serves faster. Every role
+    of the model must be trained. Evaluations, which compare adapters, are served as ever."""
+
     @field_validator("arguments")
     @classmethod
     def _not_set_by_keys(cls, arguments: dict[str, bool | int | float | str]) -> dict[str, bool | int | float | str]:

@@ -17,7 +17,7 @@ from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.http.retry import TRANSIENT, Backoff
 from ratchet.core.records import content_key
 from ratchet.core.tasks import gather_or_cancel
-from ratchet.inference.adapters import load_request
+from ratchet.inference.adapters import adapter_digest, load_request
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.chat_formats import open_chat_format
 from ratchet.inference.completion import Completion, Message, SamplingParams
@@ -61,7 +61,12 @@ class HttpEngine:
     """
 
     def __init__(
-        self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False, chat: ChatFormat | None = None
+        self,
+        model: ModelConfig,
+        backoff: Backoff | None = None,
+        served: bool = False,
+        chat: ChatFormat | None = None,
+        merged: str = "",
     ) -> None:
         self.connection = Connection(model, backoff, served)
         self.format = chat or open_chat_format(model)
@@ -71,7 +76,9 @@ class HttpEngine:
         self._model = model
         self._name = model.served_name or written(model.path)
         reduced = (model.reduced_formats,) if model.reduced_formats else ()
-        self.fingerprint = content_key("http", self._name, model.revision, self.format.digest, *reduced)
+        self._merged = merged
+        own = (*reduced, f"merged {merged}") if merged else reduced
+        self.fingerprint = content_key("http", self._name, model.revision, self.format.digest, *own)
         self._slots = asyncio.Semaphore(model.max_in_flight)
         self._setup = asyncio.Lock()
         self._connected = False
@@ -96,6 +103,8 @@ class HttpEngine:
         messages: Sequence[Message] = (),
     ) -> list[Completion]:
         """See `inference.engine.SeveralEngine`."""
+        if self._merged and adapter is None:
+            raise self._other_weights("the base model")
         await self.connect()
         room = self.max_context - len(prompt)
         if room < 1:
@@ -182,9 +191,14 @@ class HttpEngine:
             return self._adapters[folder]
 
     async def _load(self, folder: str) -> str:
-        """Have vLLM load an adapter; returns its name there, a digest of the content (see `load_request`)."""
+        """Have vLLM load an adapter; returns its name there, a digest of the content (see `load_request`). Where it is
+        merged into the weights, the model's name."""
         body = await asyncio.to_thread(load_request, folder)
         name = body["lora_name"]
+        if self._merged:
+            if await asyncio.to_thread(adapter_digest, folder) != self._merged:
+                raise self._other_weights(folder)
+            return self._name
         try:
             # vLLM answers 500 for adapters that it cannot use: a retry would not help.
             await self.connection.request("POST", "load_lora_adapter", body, TRANSIENT - {500})
@@ -198,6 +212,12 @@ class HttpEngine:
         await check_adapter(folder, name, self._name, self.connection)
         return name
 
+    def _other_weights(self, asked: str) -> UserError:
+        return UserError(
+            f"{self.connection.url} serves weights with the adapter {self._merged} merged into them (serve.merge), and "
+            f"cannot answer with {asked}"
+        )
+
 
 class ReplicaEngine:
     """Several servers of one model; see `inference.engine.Engine`. `models.*.concurrency` and `timeout` hold for each.
@@ -207,11 +227,15 @@ class ReplicaEngine:
     one alone is.
     """
 
-    def __init__(self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False) -> None:
+    def __init__(
+        self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False, merged: str = ""
+    ) -> None:
         assert isinstance(model.url, tuple)
         chat = open_chat_format(model)
         urls = dict.fromkeys(model.url)
-        self.servers = [HttpEngine(model.model_copy(update={"url": url}), backoff, served, chat) for url in urls]
+        self.servers = [
+            HttpEngine(model.model_copy(update={"url": url}), backoff, served, chat, merged) for url in urls
+        ]
         self.format, self.fingerprint = chat, self.servers[0].fingerprint
         self.max_context = model.max_context
         """Lowered to the minimum of all at the first request: it must not matter where a trajectory is answered."""

@@ -1,6 +1,7 @@
 """Exported weights do what base and adapter do together, in programs that know nothing of Ratchet."""
 
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -12,9 +13,13 @@ import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ratchet.commands.models import _with_merged
+from ratchet.core.config import ModelConfig, RoleConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.export import weights
+from ratchet.inference.adapters import adapter_digest
 from ratchet.inference.chat_formats import WrapperFormat
+from ratchet.inference.serving.specs import server_specs
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.training.adapter import RESULTS_BEGIN, RESULTS_END
 from tests.helpers.commands import command_of
@@ -59,6 +64,29 @@ def test_merged_weights_give_the_logits_of_base_and_adapter(
     assert formats[0].digest == formats[1].digest, "the same ids for the same texts"
     card = (merged / "README.md").read_text()
     assert yaml.safe_load(card.split("---\n")[1])["library_name"] == "transformers" and "PeftModel" not in card
+
+
+@pytest.mark.slow
+def test_served_merged_weights_are_compared_with_the_adapter_first(trained: Path, run_folder: Path) -> None:
+    """In float32 every greedy token is equal; the base model's own weights are refused."""
+    config = load_config(trained)
+    specs = server_specs(config.model_copy(update={"models": {"agent": vllm(config.models["agent"])}}), None)
+    adapter = run_folder / "round-1/adapter"
+    [spec], digest = _with_merged(config, specs, adapter)
+    assert digest == adapter_digest(adapter) and not spec.lora_rank and spec.served_name == specs[0].served_name
+    model = weights.open_trained_model(adapter, "agent", config.models["agent"], "x")
+    said = weights.check_merged(model, Path(spec.model.path), "float32")
+    equal, total = re.findall(r"(\d+) of (\d+) greedy", said)[0]
+    assert equal == total
+    with pytest.raises(UserError, match="greedy tokens differ from those with the adapter"):
+        weights.check_merged(model, trained.parent / "model", "float32")
+    frozen = config.system.model_copy(update={"roles": {"answerer": RoleConfig(trainable=False)}})
+    with pytest.raises(UserError, match="the role answerer is played without the adapter"):
+        _with_merged(config.model_copy(update={"system": frozen}), specs, adapter)
+
+
+def vllm(model: ModelConfig) -> ModelConfig:
+    return model.model_copy(update={"engine": "vllm"})
 
 
 @pytest.mark.slow

@@ -13,8 +13,9 @@ from ratchet.inference.adapters import adapter_digest
 from ratchet.inference.completion import SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.engines import open_engine
+from ratchet.inference.http.vllm import HttpEngine
 from ratchet.inference.schemas import schema_grammar
-from tests.helpers.wire_server import GREEDY, SCHEMA, Server, World, adapter, failure
+from tests.helpers.wire_server import FAST, GREEDY, SCHEMA, Server, World, adapter, failure
 
 pytestmark = pytest.mark.server
 
@@ -150,6 +151,21 @@ async def test_an_adapter_is_loaded_once_under_a_name_of_its_content(world: Worl
     loads = [request.body for request in world.server.asked("load_lora_adapter")]
     assert loads == [{"lora_name": n, "lora_path": str(p)} for n, p in zip(names, (one, two), strict=True)]
     assert [r.body["model"] for r in world.server.asked()] == [names[0]] * 3 + [names[1], "tiny"]
+
+
+async def test_a_server_of_merged_weights_answers_for_their_adapter_alone(world: World, tmp_path: Path) -> None:
+    one, two = adapter(tmp_path / "one"), adapter(tmp_path / "two", 2.0)
+    model = ModelConfig(path=str(tmp_path), engine="vllm", url=world.server.url, served_name="tiny")
+    merged = HttpEngine(model, FAST, chat=world.engine.format, merged=adapter_digest(one))
+    world.server.asking.append(merged)
+    await merged.generate(world.dialogue.ids, GREEDY, str(one))
+    assert [r.body["model"] for r in world.server.asked()] == ["tiny"] and not world.server.asked("load_lora_adapter")
+    plain = HttpEngine(model, FAST, chat=world.engine.format)
+    world.server.asking.append(plain)
+    assert merged.fingerprint != plain.fingerprint, "the key of samples tells it"
+    for other in (None, str(two)):
+        with pytest.raises(UserError, match=r"merged into them \(serve.merge\), and cannot answer with"):
+            await merged.generate(world.dialogue.ids, GREEDY, other)
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,15 @@ def test_rounds_go_on_from_the_last_promoted_adapter(tmp_path: Path) -> None:
     assert [id for _, id in stages if id in ("test", "report", "evaluate")] == ["test", "report"]
 
 
+def test_later_rounds_sample_with_merged_weights_where_that_is_set(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rounds={"count": 2}, models={"agent": {**SERVED, "serve": {"merge": True}}})
+    decided(one.run, 1, True)
+    merged = [(s.round, s.id) for s in stages_of(one) if "--merge" in s.command]
+    assert merged == [(2, "sample")], "an evaluation compares adapters"
+    command = next(s for s in stages_of(one) if (s.round, s.id) == (2, "sample")).command
+    assert command[command.index("--merge") + 1] == str(one.run.round(1).adapter) == command[-1]
+
+
 def test_rounds_may_begin_anew_from_the_base(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 2, "start": "base"})
     decided(one.run, 1, True)
