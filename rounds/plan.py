@@ -158,7 +158,7 @@ class Usage:
         if not load_objective(config.training).learns_from_kept_alone:
             return config.sampling.samples, 0.0, False
         most = min(config.rewards.select.ties, config.sampling.samples)
-        return min(KEPT, most), len(config.sampling.curriculum), False
+        return min(KEPT, most), len(set(config.sampling.curriculum.values())), False
 
     @property
     def _chunk_tokens(self) -> float:
@@ -263,7 +263,8 @@ def _measured_score(folder: Path, name: str) -> Tokens | None:
     """The mean calls of a stored score; None where there is none, or its verdicts have no counts."""
     settings = current_settings(folder).get(name)
     files = score_segments(folder, name, settings) if settings else []
-    scores = [line.parse(data, Score) for file in files for line, data in file.lines()]
+    lines = islice(((line, data) for file in files for line, data in file.lines()), MAX_TRAJECTORIES)
+    scores = [line.parse(data, Score) for line, data in lines]
     spent = _spent(verdict for score in scores for verdict in score.verdicts)
     return spent * (1 / len(scores)) if spent.calls else None
 
