@@ -11,9 +11,7 @@ query and prints the best passages. The commands take turns; each line is the me
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -23,14 +21,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
 
+from benchmarks.pages import RESULTS, taken, write_figures
 from ratchet.commands.config import open_config
-from ratchet.core.files import write_atomic
-from ratchet.core.installed import code_version
 from ratchet.questions.manifest import open_run
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/results/engine.md"
-PLACE = re.compile(r"(?<=^<!-- benchmarks.start -->\n).*?(?=^$|\Z)", re.MULTILINE | re.DOTALL)
 CONFIG = "configs/demo.yaml"
 QUERY = "Who invented the potato press?"
 AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
@@ -95,13 +90,12 @@ def measure(folder: Path, runs: int) -> dict[str, float]:
 
 def report(figures: Mapping[str, float], runs: int) -> str:
     """The page's paragraph."""
-    day = datetime.date.today()
     return (
-        f"`python -m benchmarks.start`, CPU seconds, medians of {runs} runs (commit {(code_version() or '')[:8]}, "
-        f"{day.day} {day:%B %Y}): `ratchet --help` {figures['help']:.2f}, `ratchet status` {figures['status']:.2f}, "
-        f"`ratchet search` on the demo's index {figures['search']:.2f} and the same with bm25s {figures['bm25s']:.2f}. "
-        f"The first index and the first search after an installation compile kernels for {figures['this']:.1f} CPU "
-        f"seconds, with AVX2 alone for {figures['AVX2']:.1f}.\n"
+        f"`python -m benchmarks.start`, CPU seconds, medians of {runs} runs ({taken()}): `ratchet --help` "
+        f"{figures['help']:.2f}, `ratchet status` {figures['status']:.2f}, `ratchet search` on the demo's index "
+        f"{figures['search']:.2f} and the same with bm25s {figures['bm25s']:.2f}. The first index and the first search "
+        f"after an installation compile kernels for {figures['this']:.1f} CPU seconds, with AVX2 alone for "
+        f"{figures['AVX2']:.1f}.\n"
     )
 
 
@@ -109,14 +103,14 @@ def main() -> None:
     """Measure, print, and with --write also write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.start", description=__doc__)
     parser.add_argument("--runs", type=int, default=11, help="of each command (default: 11)")
-    parser.add_argument("--write", action="store_true", help=f"write the figures into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/results/engine.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         text = report(measure(Path(folder), options.runs), options.runs)
     text = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
     print(text)
     if options.write:
-        write_atomic(PAGE, PLACE.sub(lambda _: text, PAGE.read_text(), count=1))
+        write_figures(RESULTS / "engine.md", "benchmarks.start", text)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,8 @@ def dense_needs(dimension: int, vectors: float, shards: int, factory: str, param
         space.set_index_parameters(index, parameters)
     if hasattr(index, "hnsw"):
         code, links = faiss.downcast_index(index.storage).sa_code_size(), index.hnsw.nb_neighbors(0)
-        each = code + 4 * (links + links / 2 / (links / 2 - 1))  # above the first level a vector has M / (M - 1) links
+        # Above the first level a vector has M / (M - 1) links; 12 bytes are its level and where its links begin.
+        each = code + 4 * (links + links / 2 / (links / 2 - 1)) + 12
         seen = min(shards * index.hnsw.efSearch * links, vectors)
         return DenseNeeds(factory, vectors * each, seen * code)
     try:
