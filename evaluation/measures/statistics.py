@@ -6,6 +6,7 @@ Everything is seeded and vectorised, and works in blocks so that many questions 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -49,9 +50,15 @@ def stratified_interval(groups: Sequence[Sequence[float]], seed: int, resamples:
     Questions are drawn with replacement within their group (a benchmark), since the benchmarks themselves are chosen
     and not drawn. Raises ValueError for no groups, an empty one, or values that are not finite.
     """
-    arrays = [_finite(group) for group in groups]
-    if not arrays:
+    if not groups:
         raise ValueError("no groups")
+    return _stratified(tuple(_finite(group).tobytes() for group in groups), seed, resamples)
+
+
+# The forms of a measure (strict, lenient, as returned) mostly have the same values, and so have several measures.
+@lru_cache(maxsize=256)
+def _stratified(groups: tuple[bytes, ...], seed: int, resamples: int) -> Estimate:
+    arrays = [np.frombuffer(group, np.float64) for group in groups]
     mean, n = float(np.mean([array.mean() for array in arrays])), sum(map(len, arrays))
     if max(map(len, arrays)) == 1:
         return Estimate(mean=mean, n=n)
