@@ -102,6 +102,7 @@ class RemoteIndex:
     UserError, and so is an index that is no longer the one that was opened: results of two indexes are never mixed.
     """
 
+    name: str
     digest: str
 
     def __init__(
@@ -122,15 +123,23 @@ class RemoteIndex:
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
+        try:
+            self.name, self.digest = self._find(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def _find(self, name: str | None) -> tuple[str, str]:
+        """The index's name and digest, as the server tells them."""
         # Until the server has answered once, it is more likely absent than starting again: no long wait for it.
         answer = self._ask(IndexesAnswer, "GET", "indexes", b"", min(3, self._backoff.tries))
         names = [index.name for index in answer.indexes]
         if name is None and len(names) != 1:
             raise UserError(f"{self._url} serves {len(names)} indexes: name one of {', '.join(names)}")
-        self.name = names[0] if name is None else name
-        if self.name not in names:
-            raise UserError(f"{self._url} serves no index {self.name!r}{did_you_mean(self.name, names)}")
-        self.digest = answer.indexes[names.index(self.name)].digest
+        name = names[0] if name is None else name
+        if name not in names:
+            raise UserError(f"{self._url} serves no index {name!r}{did_you_mean(name, names)}")
+        return name, answer.indexes[names.index(name)].digest
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         check_range(k, offset)

@@ -4,17 +4,34 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
 from ratchet.core.config import IndexConfig
 from ratchet.core.errors import UserError
+from ratchet.retrieval.backends import remote
 from ratchet.retrieval.backends.remote import RemoteIndex
 from ratchet.retrieval.opening import open_index
 from tests.helpers.served import QUICK, Broken, Held, Plain, serving
 
 pytestmark = pytest.mark.server
+
+
+@pytest.fixture(autouse=True)
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[httpx.Client]]:
+    """The clients that a test opens, which are closed at its end."""
+    clients, real = list[httpx.Client](), remote.open_client
+
+    def open_client(*given: Any, **settings: Any) -> httpx.Client:
+        clients.append(real(*given, **settings))
+        return clients[-1]
+
+    monkeypatch.setattr(remote, "open_client", open_client)
+    yield clients
+    for client in clients:
+        client.close()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +64,7 @@ def test_a_server_with_a_key_is_asked_with_the_key_of_the_environment(monkeypatc
             open_index(config)
 
 
-def test_opening_fails_in_words(url: str) -> None:
+def test_opening_fails_in_words(url: str, opened: list[httpx.Client]) -> None:
     with pytest.raises(UserError, match=r"serves 2 indexes: name one of plain, broken"):
         RemoteIndex(url)
     with pytest.raises(UserError, match=r"no index 'wiki'.*broken, plain"):
@@ -63,6 +80,7 @@ def test_opening_fails_in_words(url: str) -> None:
     for address in ("127.0.0.1:8088", "ftp://x", "http://", "http://x:y"):
         with pytest.raises(UserError, match="is not an address"):
             RemoteIndex(address)
+    assert len(opened) == 5 and all(client.is_closed for client in opened), "what is not opened keeps no connection"
 
 
 def test_a_server_that_starts_again_is_waited_for() -> None:
