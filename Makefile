@@ -108,11 +108,13 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-# For while one writes code: no model, no servers, nothing that takes more than half a second of a core. A process for each
-# core, since little waits, and each of them spends a dozen CPU seconds on imports and on finding the tests.
+# For while one writes code: no model, no servers, nothing that takes more than a third of a second of a core, and 20
+# examples of what hypothesis invents. A process for each core, since little waits, and each of them spends nine CPU
+# seconds on imports and on finding the tests.
 test-fast: $(VENV)/engines
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system
+		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system \
+		--hypothesis-profile fast
 
 # What takes other instructions on other processors, once more with fewer: those of AVX2 where this one has AVX-512, and
 # where it has not, the least that torch, oneDNN and Numba can do with.

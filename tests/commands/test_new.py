@@ -31,6 +31,7 @@ def test_the_file_is_a_plug_in_and_the_entry_names_it(kind: str, tmp_path: Path)
     assert "./mine.py" in str(entry)
 
 
+@pytest.mark.slow
 def test_the_test_of_a_new_system_passes(tmp_path: Path) -> None:
     new(tmp_path, "system", "mine")
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]

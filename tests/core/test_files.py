@@ -65,6 +65,7 @@ with Segment(Path(sys.argv[1])) as segment:
 """
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     for attempt in range(3):

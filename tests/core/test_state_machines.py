@@ -17,7 +17,11 @@ from tests.helpers.playing import QUESTION
 
 KEYS = [f"k{number}" for number in range(4)]
 SMALL = settings(
-    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=min(30, settings().max_examples),
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
 )
 
 

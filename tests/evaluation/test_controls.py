@@ -29,6 +29,7 @@ def with_controls(config_path: Path) -> tuple[Config, RoundFolder]:
     return config, folder
 
 
+@pytest.mark.slow
 def test_controls_are_arms_with_keys_of_their_own_and_change_no_other_arm(config_path: Path) -> None:
     config, folder = opened(config_path)
     evaluate(config, folder, "test", folder.adapter)
@@ -50,6 +51,7 @@ def test_controls_are_arms_with_keys_of_their_own_and_change_no_other_arm(config
     assert "Selection shows no clear difference from random trajectories: +0.00 [0.00, 0.00] in F1" in results.verdict
 
 
+@pytest.mark.slow
 def test_a_control_is_trained_apart_and_may_not_be_asked_its_training_questions(
     config_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

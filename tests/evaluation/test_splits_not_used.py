@@ -17,6 +17,7 @@ sample = command_of("sample")
 status = command_of("status")
 
 
+@pytest.mark.slow
 def test_evaluating_and_reading_need_no_training_questions(config_path: Path) -> None:
     folder, config = config_path.parent, ["--config", str(config_path)]
     settings = yaml.safe_load(config_path.read_text())

@@ -44,6 +44,7 @@ def test_a_file_has_whole_words_and_its_numbers(tmp_path: Path) -> None:
     assert read(tmp_path, pdf(text)) == "Of H2O and 10^6 cells in the climate, 5^2 0 of a harbour^1."
 
 
+@pytest.mark.slow
 def test_a_formula_as_a_library_draws_it(tmp_path: Path) -> None:
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.figure import Figure

@@ -67,6 +67,7 @@ def test_even_a_random_model_calls_a_tool_that_it_must_call(engine: LocalEngine)
         assert call.name == "search" and call.value["q"] in ("a", "b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logprobs", [False, True])
 def test_tokens_taken_ahead_change_nothing_but_the_steps(
     engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, logprobs: bool

@@ -48,6 +48,7 @@ COUNTS = {
 """Parameters that the hub states of each model's files; other parts of a multimodal model included."""
 
 
+@pytest.mark.slow
 def test_every_shape_has_the_published_number_of_parameters() -> None:
     for name in (names.split()[0] for names, *_ in TABLE):
         size, shape = footprint(name, None, "float32"), PUBLISHED[name]

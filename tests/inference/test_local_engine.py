@@ -133,6 +133,7 @@ def test_each_token_that_ends_a_turn_ends_it(llama: Path) -> None:
     assert ended.text == engine.format.decode(free.ids[: length - 1])
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 @pytest.mark.parametrize("adapted", [False, True])
@@ -156,6 +157,7 @@ def test_in_bfloat16_on_a_cpu_only_the_products_are_rounded(tmp_path: Path, adap
     assert 0 < (torch.stack(got) - exact).norm() < 0.75 * (rounded - exact).norm()
 
 
+@pytest.mark.slow
 def test_several_workers_give_the_tokens_of_one(llama: Path, tmp_path: Path) -> None:
     """Base and adapter, prompts that share beginnings and next turns that a worker has cached, spread over three."""
     adapters = [None, str(make_adapter(llama, tmp_path / "adapter", 1))]
@@ -190,6 +192,7 @@ def test_a_question_stays_with_a_worker_until_another_would_be_idle(llama: Path)
     asyncio.run(two.close())
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize(
     ("kind", "targets"),
@@ -300,6 +303,7 @@ def test_a_request_over_its_time_ends_as_timeout(llama: Path) -> None:
     assert got.finish_reason == "timeout" and len(got.ids) < 400
 
 
+@pytest.mark.slow
 def test_when_the_cache_is_full_sequences_wait_their_turn_and_lose_nothing(llama: Path) -> None:
     block_bytes = 2 * 3 * 2 * 16 * 8 * 4
     small, large = open_engine(llama, cache_gb=30 * block_bytes / 1e9), open_engine(llama)

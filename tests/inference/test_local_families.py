@@ -16,6 +16,7 @@ OVER_PAGES = {"glm4_moe", "phi3"}
 ON_THEIR_OWN = {"qwen3_5", "gemma3", "gemma4", "gpt_oss", "deepseek_v3", "nemotron_h"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(OVER_PAGES | ON_THEIR_OWN))
 def test_in_transformers_own_code_every_family_says_what_generate_says(
     tmp_path: Path, family: str, caplog: pytest.LogCaptureFixture

@@ -46,6 +46,7 @@ def dense(query: np.ndarray, keys: np.ndarray, values: np.ndarray, past: int, sc
     return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v).transpose(0, 1)
 
 
+@pytest.mark.slow
 @needs_instruction
 @pytest.mark.parametrize(("group", "kv_heads", "dim"), [(1, 3, 32), (3, 2, 32), (7, 1, 96), (16, 1, 32)])
 def test_prompts_of_all_lengths_after_cached_ones_equal_dense_attention(group: int, kv_heads: int, dim: int) -> None:
@@ -194,6 +195,7 @@ def test_prompts_in_pieces_beside_others_give_nearly_the_logits_of_float32(llama
         assert 0 < (logits - exact).norm() < 0.75 * (usual - exact).norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_threads_with_products_of_their_own_compute_what_one_thread_computes(
     llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str

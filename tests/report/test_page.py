@@ -354,6 +354,7 @@ def test_the_command_writes_the_page_into_the_run_folder(
         main()
 
 
+@pytest.mark.slow
 def test_a_page_keeps_to_its_size_by_listing_questions_without_details(run: Run) -> None:
     config, folder, _ = run
     records, details = gathered(config, folder), DetailReader(config)

@@ -142,6 +142,7 @@ def test_shards_of_another_place_are_refused(folder: Path) -> None:
 # Bytes that changed
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_in_any_file_is_refused_until_it_is_mended(folder: Path) -> None:
     before = found(folder)
     files = data_files(folder)

@@ -58,6 +58,7 @@ def test_a_fork_has_the_trajectories_and_scores_of_its_source_and_copies_none(co
     assert set(read_json_file(new.round(1).scores / "settings.json")) == {"f1", "lexical_support"}
 
 
+@pytest.mark.slow
 def test_a_fork_is_trained_without_the_model_that_sampled(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = forked(config, "--set", "rewards.select.ties=1")
     (config.parent / "script.jsonl").unlink()
@@ -76,6 +77,7 @@ def _fork_of(path: Path, source: RunFolder) -> RunFolder:
     return RunFolder(path.parent / "third")
 
 
+@pytest.mark.slow
 def test_more_samples_are_sampled_beside_those_of_the_source(config: Path) -> None:
     source, new = folder_of(config), forked(config, "--set", "sampling.samples=6")
     assert not read_ledger(new), "its sampling is not done"

@@ -52,6 +52,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_scoring_a_part_of_the_trajectories_is_refused_or_recorded(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from ratchet.core.files import write_json, write_jsonl
 from ratchet.core.records import Conversation, ModelCall, Question, Score, Span, Trajectory
 from ratchet.rewards.nuggets import NuggetSet
 from ratchet.rewards.store import record_settings, score_file
+from ratchet.rounds import plan
 from ratchet.rounds.plan import assumed_use
 from ratchet.rounds.records import Entry
 from tests.agents.test_budgets import TABLE
@@ -24,6 +26,13 @@ from tests.helpers.stored import store
 
 main = command_of("plan")
 serve_models = command_of("models", "serve")
+SIZED = cache(plan.footprint)
+
+
+@pytest.fixture(autouse=True)
+def _models_are_sized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configs name the same few models, each of which is built without its weights to be sized."""
+    monkeypatch.setattr(plan, "footprint", SIZED)
 
 
 def trajectory(number: int) -> Trajectory:

@@ -60,6 +60,7 @@ def tokens_of(trajectories: list[Trajectory]) -> tuple[int, int]:
     return sum(call.prompt_tokens for call in calls), sum(call.new_tokens for call in calls)
 
 
+@pytest.mark.slow
 def test_a_resumed_command_counts_its_own_work_and_the_run_that_of_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

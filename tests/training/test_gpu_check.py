@@ -32,6 +32,7 @@ def test_a_step_that_fails_or_falls_short_makes_the_status_1(
     assert "FALLS SHORT" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_trls_own_trainer_has_the_same_losses(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--shape", "tiny", "--length", "64", "--spread", "0.3", "--rows", "4", "--micro-batch", "2"]
     words += ["--dtype", "float32", "--device", "cpu", "--steps", "3"]

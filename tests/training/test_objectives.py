@@ -34,6 +34,7 @@ from tests.helpers.attempts import start_attempts as start
 from tests.helpers.world import prepared_rows
 
 
+@pytest.mark.slow
 def test_sft_with_weights_by_difficulty_weighs_questions(model: Path, tmp_path: Path) -> None:
     path, config, folder = start(tmp_path, model)
     text = path.read_text().replace("rewards:\n", "rewards:\n  select: {difficulty: failure_rate, success: 0.3}\n")
@@ -100,6 +101,7 @@ def trainer_of(config: Config, folder: RoundFolder, out: Path, resumed: bool) ->
     return ObjectiveTrainer(learner, load_tokenizer(agent.path), settings, *rows, watch, resumed, config.training)
 
 
+@pytest.mark.slow
 def test_the_reference_is_computed_once_and_completed_after_a_kill(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, objective="kto")
     out = tmp_path / "training"
@@ -120,6 +122,7 @@ def test_the_reference_is_computed_once_and_completed_after_a_kill(model: Path, 
         trainer_of(config, folder, out, resumed=True).reference()
 
 
+@pytest.mark.slow
 def test_told_to_stop_while_the_reference_is_computed_it_ends_after_a_part(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

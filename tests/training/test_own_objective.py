@@ -55,6 +55,7 @@ def test_the_guides_objective_trains_by_its_path(tmp_path: Path) -> None:
     assert facts is not None and facts["training"]["objective"].startswith("own-")
 
 
+@pytest.mark.slow
 def test_an_objective_of_pairs_trains_by_its_path(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(PAIRS)

@@ -69,6 +69,7 @@ def test_a_batch_of_all_rows_is_one_step_of_the_same_rows(
     assert room >= rows and epoch_order([1] * rows, room, 0, 0) == epoch_order([1] * rows, 128, 0, 0)
 
 
+@pytest.mark.slow
 def test_the_best_adapter_is_never_the_one_before_the_first_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

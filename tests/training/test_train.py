@@ -89,6 +89,7 @@ def test_the_logged_losses_are_the_defined_ones(finished: Path) -> None:
     assert log[-2]["loss"] < log[1]["loss"] - 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_micro_batches_do_not_change_the_curve(model: Path, finished: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, **WHOLE, micro_batch=4)

@@ -57,6 +57,7 @@ def test_the_second_round_goes_on_where_the_first_ended(
     assert "was trained with other starting adapter; it is set aside" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lora", "said"),
     [

@@ -96,6 +96,7 @@ AROUND = (
 )
 
 
+@pytest.mark.slow
 def test_a_label_behind_a_concluding_word_counts_at_the_end_alone() -> None:
     read = wrong = 0
     for name, labels in SETS.items():

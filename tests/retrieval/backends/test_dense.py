@@ -105,7 +105,15 @@ def test_vectors_of_any_length_are_ranked_exactly(tmp_path: Path) -> None:
         assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, 30)
 
 
-@pytest.mark.parametrize("factory", ["HNSW32", "IVF16,PQ8x4", "SQ8", "OPQ8,IVF16,PQ8x4"])
+@pytest.mark.parametrize(
+    "factory",
+    [
+        "HNSW32",
+        "SQ8",
+        pytest.param("IVF16,PQ8x4", marks=pytest.mark.slow),
+        pytest.param("OPQ8,IVF16,PQ8x4", marks=pytest.mark.slow),
+    ],
+)
 def test_other_indexes_of_faiss_find_most_of_the_best(tmp_path: Path, factory: str) -> None:
     vectors = unit(np.random.default_rng(0).standard_normal((900, 16)))
     parameters = "nprobe=16" if "IVF" in factory else ""

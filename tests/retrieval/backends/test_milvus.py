@@ -91,6 +91,7 @@ def test_dense_is_brute_force(config: str) -> None:
     assert sorted(ranker.rank(["0"], 12)[0].chunks.tolist()) == list(range(12))
 
 
+@pytest.mark.slow
 def test_sparse_is_brute_force(config: str) -> None:
     documents, queries = sparse_vectors(CHUNKS, 0), sparse_vectors(6, 1)
     asked: list[list[str]] = []
@@ -123,6 +124,7 @@ def test_another_models_vectors_are_refused(config: str) -> None:
         ranker.rank(["q"], MAX_RANKS + 1)
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_build_left_is_sent_again(tmp_path: Path) -> None:
     uri, documents, queries = str(tmp_path / "killed.db"), sparse_vectors(CHUNKS, 0), sparse_vectors(4, 1)
 

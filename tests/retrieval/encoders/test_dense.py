@@ -73,6 +73,7 @@ def test_the_real_model_finds_meanings(minilm: DenseEncoder, tmp_path: Path) -> 
         assert alone.chunks.tobytes() == ranking.chunks.tobytes()
 
 
+@pytest.mark.slow
 def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
     """Mean of the last layer over the tokens, computed with transformers alone (Reimers and Gurevych 2019)."""
     from transformers import AutoModel, AutoTokenizer
@@ -85,6 +86,7 @@ def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
         assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=2e-6)
 
 
+@pytest.mark.slow
 def test_a_models_own_prompts_and_limit_are_kept(minilm: DenseEncoder, tmp_path: Path) -> None:
     folder = changed_minilm(tmp_path / "prompted", query="query: ", document="passage: ")
     e5 = load_dense_encoder(EncoderConfig(path=str(folder), device="cpu"))

@@ -147,6 +147,7 @@ def test_texts_without_tokens_no_texts_and_broken_unicode(tmp_path: Path) -> Non
     np.testing.assert_array_equal(encoder.encode_queries(["a\ud800"]).codes, encoder.encode_queries(["a?"]).codes)
 
 
+@pytest.mark.slow
 def test_an_adapter_is_merged_alone_or_beside_the_weights(llama: Path, tmp_path: Path) -> None:
     adapter = plain.save_adapter(tmp_path / "adapter", llama)
     weights = plain.merged_weights(llama, adapter)

@@ -56,6 +56,7 @@ def test_what_is_on_the_cpu_or_elsewhere_takes_nothing_and_what_is_not_here_is_n
     assert sizes({}, {"path": "some/model", "url": "http://127.0.0.1:1/v1"}) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", ["Flat", "HNSW32", "IVF64,Flat", "IVF64,PQ8x4", "SQ8"])
 def test_the_memory_of_a_dense_index_is_what_faiss_writes(factory: str) -> None:
     faiss = pytest.importorskip("faiss")

@@ -171,6 +171,7 @@ def usual_queries(count: int) -> list[Query]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @KINDS
 def test_neither_threads_nor_the_batch_nor_the_split_change_a_bit(
