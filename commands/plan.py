@@ -47,9 +47,6 @@ from ratchet.rounds.stages import ExperimentRun
 
 COMPARED = (("Flat", ""), ("HNSW32", ""), ("IVF4096,PQ64", "nprobe=64"))
 """Strings of `index.faiss`, with search parameters, that are planned beside the config's."""
-READ_PER_SECOND = 1e10
-"""Bytes of vectors or codes that one core compares with a query in a second: faiss-cpu 1.15 took 2.0e10 of `Flat` and
-1.1e10 of `HNSW32` on 77 MB of vectors (one core, AVX-512, 28 November 2026), and main memory gives about 1e10."""
 
 
 def plan(config: Config, options: argparse.Namespace) -> None:
@@ -133,8 +130,7 @@ def print_dense(config: Config, documents: int | None) -> None:
         own = part.faiss, part.faiss_search
         for factory, search in dict.fromkeys((own, *COMPARED)):
             need = dense_needs(shape.hidden_size, chunks, shards, factory, search)
-            milliseconds = need.read / READ_PER_SECOND * 1000
-            shown = f"{milliseconds:,.0f}" if milliseconds >= 10 else f"{milliseconds:.2g}"
+            shown = f"{need.milliseconds:,.0f}" if need.milliseconds >= 10 else f"{need.milliseconds:.2g}"
             asked = f"{factory} {search}".strip()
             table.add_row(asked, f"{need.size / GB:,.1f}", f"{need.read / GB:.3g}", shown)
         print_table(table)

@@ -95,6 +95,11 @@ def encoder_shape(config: EncoderConfig) -> tuple[Any, int]:
     return shape, sum(weight.numel() for weight in model.parameters())
 
 
+READ_PER_SECOND, LOOKED_UP_PER_SECOND = 1e10, 2.2e9
+"""Bytes of vectors, and of a product quantizer's codes, that one core compares with a query in a second, as main memory
+gives them and as measured (`benchmarks.dense`, whose vectors are in caches: 2.1e10 of `Flat`)."""
+
+
 @dataclass(frozen=True)
 class DenseNeeds:
     """What an index of faiss needs, by its `index_factory` string."""
@@ -104,6 +109,13 @@ class DenseNeeds:
     """Bytes of main memory."""
     read: float
     """Bytes of vectors, codes and centroids that one query is compared with."""
+    looked_up: float = 0.0
+    """Those of them that are codes of a product quantizer."""
+
+    @property
+    def milliseconds(self) -> float:
+        """Time of one query on one core."""
+        return 1000 * ((self.read - self.looked_up) / READ_PER_SECOND + self.looked_up / LOOKED_UP_PER_SECOND)
 
 
 def dense_needs(dimension: int, vectors: float, shards: int, factory: str, parameters: str = "") -> DenseNeeds:
@@ -127,12 +139,15 @@ def dense_needs(dimension: int, vectors: float, shards: int, factory: str, param
         seen = min(shards * index.hnsw.efSearch * links, vectors)
         return DenseNeeds(factory, vectors * each, seen * code)
     try:
-        lists = faiss.extract_index_ivf(index)
+        lists: Any = faiss.downcast_index(faiss.extract_index_ivf(index))
     except RuntimeError:
         lists = None
     if lists is None:
         size = vectors * float(index.sa_code_size())
         return DenseNeeds(factory, size, size)
     centroids = 4.0 * shards * lists.nlist * dimension
-    codes = vectors * lists.code_size
-    return DenseNeeds(factory, codes + 8 * vectors + centroids, centroids + codes * min(1, lists.nprobe / lists.nlist))
+    codes, pq = vectors * lists.code_size, getattr(lists, "pq", None)
+    codebooks = 0.0 if pq is None else 4.0 * shards * pq.ksub * lists.d
+    probed = codes * min(1, lists.nprobe / lists.nlist)
+    size = codes + 8 * vectors + centroids + codebooks
+    return DenseNeeds(factory, size, centroids + probed, 0.0 if pq is None else probed)
