@@ -27,6 +27,7 @@ from ratchet.rewards.scoring import Scorer, check_question_ids, unfinished
 from ratchet.rewards.selection import parse_weights, select
 from ratchet.rewards.store import current_scores
 from ratchet.rewards.summary import (
+    agreement_rows,
     cut_off_costs,
     nothing_selected,
     scores_lines,
@@ -50,7 +51,7 @@ def score(config: Config, options: argparse.Namespace) -> None:
     questions = load_questions(config.questions.train, config.seed)
     trajectories = _load_trajectories(questions, round_folder, options)
     with recorded_stages(config, "score", number=options.round, anyway=options.anyway):
-        with Scorer(config) as scorer:
+        with Scorer(config, selects=True) as scorer:
             scores = scorer.score(questions, trajectories, names, round_folder.scores)
         left = unfinished(scores)
         if left and not options.accept_unfinished:
@@ -62,7 +63,9 @@ def score(config: Config, options: argparse.Namespace) -> None:
         write_json(round_folder.selection, selection.model_dump(mode="json"))
 
         judge = config.models.get(config.rewards.judge)
-        made_by = f"{judge.served_name or judge.path}, {config.rewards.runs} runs" if judge else ""
+        least, most = config.rewards.runs.least, config.rewards.runs.most
+        runs = f"{most} runs" if least == most else f"{least} to {most} runs"
+        made_by = f"{judge.served_name or judge.path}, {runs}" if judge else ""
         console = wide_console(NARROW)
         chosen = selection_lines(selection)
         for line in (*scores_lines(names, scores, made_by), *chosen):
@@ -79,7 +82,8 @@ def score(config: Config, options: argparse.Namespace) -> None:
 
 
 def whatif(config: Config, options: argparse.Namespace) -> None:
-    """Compare the stored selection with one under other weights and rules; write nothing."""
+    """Compare the stored selection with one under other weights and rules, or by scores that were stored under other
+    settings of the judge; write nothing."""
     weights = config.rewards.weights
     if options.weights:
         weights = parse_weights(options.weights, "--weights", config.score_name)
@@ -100,8 +104,10 @@ def whatif(config: Config, options: argparse.Namespace) -> None:
             raise UserError(
                 f"{missing} of {len(trajectories)} trajectories have no stored {name}; compute it: `{again}{also}`"
             )
-    then = select(questions, trajectories, scores, weights, config.rewards.select)
-    PlainConsole().print(whatif_table(now, then))
+    with Scorer(config, selects=True) as scorer:
+        own = scorer.stored(questions, trajectories, weights, round_folder.scores)
+    then = select(questions, trajectories, scores | own, weights, config.rewards.select)
+    PlainConsole().print(whatif_table(now, then, agreement_rows(scores, own)))
 
 
 def _load_trajectories(

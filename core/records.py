@@ -434,6 +434,8 @@ class Score(Record):
     """The number of verdicts that could not be read."""
     content: str = Field("", exclude_if=lambda content: not content)
     """Digest of the record that was scored (`sampling.store.Outline`)."""
+    runs: tuple[float | None, ...] = Field((), exclude_if=lambda runs: not runs)
+    """The value of each judge run, where `rewards.runs` lets their number differ."""
     equal_to: str = Field("", exclude_if=lambda key: not key)
     """The trajectory that was judged in its place, since the judge would be shown the same; empty: itself."""
 

@@ -43,6 +43,8 @@ class ScoreJudge(Inputs):
     owner: str
     """The trajectory's key."""
     name: str
+    runs: range
+    """The numbers of the judge runs."""
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     """The judge's answers, for the score's record; `ask` adds to them."""
     unparsed: int = 0
@@ -50,10 +52,6 @@ class ScoreJudge(Inputs):
     @property
     def settings(self) -> RewardsConfig:
         return self.judge.settings
-
-    @property
-    def runs(self) -> range:
-        return range(self.settings.runs)
 
     def prompt(self, slot: str, **material: Any) -> str:
         """The prompt of a slot, every value of `material` as JSON."""
@@ -72,10 +70,11 @@ class ScoreJudge(Inputs):
         return score.model_copy(update=given)
 
     async def ask(self, prompt: str, reply: type[R]) -> list[R | None]:
-        """The judge's replies to a prompt, one for each of `rewards.runs`; None where it is not the JSON of `reply`.
+        """The judge's replies to a prompt, one for each of `runs`; None where it is not the JSON of `reply`.
         Let PromptTooLong and JudgeError pass: the score is then null, or unfinished."""
         verdicts = await self.ask_all([JudgeRequest(prompt, reply, (self.name, self.owner, run)) for run in self.runs])
-        self.verdicts += [verdict.stored(part="reply", run=run) for run, verdict in enumerate(verdicts)]
+        told = zip(self.runs, verdicts, strict=True)
+        self.verdicts += [verdict.stored(part="reply", run=run) for run, verdict in told]
         replies = [verdict.read(reply) for verdict in verdicts]
         self.unparsed += replies.count(None)
         return replies

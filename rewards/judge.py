@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -82,18 +83,19 @@ class Verdict(Record):
 
 
 class CallLog:
-    """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored.
+    """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored;
+    `others`: files of more replies.
 
     One event loop uses it. A thread writes, many replies at a time: a flush takes milliseconds on a local disk and tens
     of them on a network's, and hundreds of requests wait for this loop.
     """
 
-    def __init__(self, path: Path, finished: set[str]) -> None:
+    def __init__(self, path: Path, finished: Collection[str], others: Sequence[Path] = ()) -> None:
         self._segment = Segment(path)
         self._writer = ThreadPoolExecutor(max_workers=1)
         self._waiting: deque[tuple[Verdict, Future[None]]] = deque()
         self._calls: dict[str, dict[str, Verdict]] = {}
-        for call in read_segment(path, Verdict):
+        for call in chain.from_iterable(read_segment(file, Verdict) for file in (path, *others)):
             if call.owner not in finished:
                 self._calls.setdefault(call.owner, {})[call.key] = call
 

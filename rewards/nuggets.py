@@ -111,7 +111,7 @@ class NuggetStore:
         """Try up to `runs` seeds. A set without nuggets is remembered for now, but not on disk."""
         verdicts: list[dict[str, Any]] = []
         unparsed = 0
-        for attempt in range(self._judge.settings.runs):
+        for attempt in range(self._judge.settings.runs.most):
             parts = ("nuggets", key, attempt)
             prompt = fill(self._prompts, "nuggets.user", question, expected_output=reference)
             ask = JudgeRequest(prompt, ExpectedAspects, parts, self._temperature)

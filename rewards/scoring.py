@@ -8,13 +8,12 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from ratchet.core.config import Config, RewardsConfig, Section
+from ratchet.core.config import Config, RewardsConfig, RunsConfig, Section
 from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, write_jsonl
@@ -23,21 +22,19 @@ from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
 from ratchet.core.records import Question, Score, Trajectory, content_key
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.tasks import for_each, gather_or_cancel, run_or_cancel
+from ratchet.core.tasks import for_each, run_or_cancel
 from ratchet.core.text import NORMALISATIONS, plain_text
-from ratchet.inference.engine import Engine, asking_about
+from ratchet.inference.engine import Engine
 from ratchet.inference.engines import close_engines, max_requests, open_engines
 from ratchet.retrieval.encoders.dense import open_embedder
-from ratchet.retrieval.retriever import SourceError
 from ratchet.rewards.inputs import Inputs, ScoreJudge
 from ratchet.rewards.judge import CallLog, Judge, cut_off
+from ratchet.rewards.judging import QuestionJudge, Scores, Work
 from ratchet.rewards.nuggets import NuggetStore
 from ratchet.rewards.prompts import judge_prompts, replaced_digest
 from ratchet.rewards.reward import (
     ENDINGS_VERSION,
     Judged,
-    JudgeError,
-    PromptTooLong,
     Reward,
     Rule,
     Settings,
@@ -45,8 +42,9 @@ from ratchet.rewards.reward import (
     judged,
     load_reward,
 )
+from ratchet.rewards.runs import undecided
 from ratchet.rewards.selection import strict_reward
-from ratchet.rewards.store import call_log_file, current_settings, read_scores, record_settings, score_file
+from ratchet.rewards.store import call_log_file, current_settings, kept_log_file, record_settings, score_file
 from ratchet.sampling.store import Outline, Trajectories
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
@@ -56,56 +54,18 @@ JUDGING = {"runs", "temperature", "max_tokens", "constrained", "verdicts"}
 MAX_IN_FLIGHT = 8
 """Trajectories that an async reward without a judge scores at once."""
 
-Scores = dict[tuple[str, str], Score]
-"""By (trajectory key, score name)."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """The trajectories to score, their questions, and the folder of the scores."""
-
-    questions: Mapping[str, Question]
-    trajectories: Trajectories
-    folder: Path
-
-    def stored(self, reward: Reward, settings: Settings) -> tuple[dict[str, Score], list[Outline]]:
-        """(the stored scores that count, by trajectory key; the trajectories to score, or to score again where they
-        were sampled again)."""
-        found = read_scores(self.folder, reward.name, settings, self.trajectories)
-        outlines = self.trajectories.outlines.values()
-        known = {one.key for one in outlines if one.key in found and found[one.key].content == one.content}
-        return {key: found[key] for key in known}, [one for one in outlines if one.key not in known]
-
-    def in_order(self, pairs: Iterable[tuple[Rule, Outline]]) -> list[tuple[Rule, Outline]]:
-        """Order pairs by trajectory: each is read once."""
-        place = {key: at for at, key in enumerate(self.trajectories)}
-        return sorted(pairs, key=lambda pair: place[pair[1].key])
-
-    def equal(self, rewards: Sequence[Judged], outlines: Sequence[Outline]) -> list[tuple[Judged, list[Outline]]]:
-        """By reward, the groups of a question's trajectories of which the judge is shown the same. Those of one
-        trajectory follow each other: it is read once, and the prompts about its answer share their prefix."""
-        groups: dict[Any, tuple[Judged, list[Outline]]] = {}
-        for one in outlines:
-            for reward in rewards:
-                fixed = reward.fixed_score(self.questions[one.question_id], one)
-                shown = reward.judged if fixed is None and len(outlines) > 1 else None
-                part = one.key if shown is None else ("equal", shown(self.trajectories[one.key]))
-                groups.setdefault((reward.name, part), (reward, []))[1].append(one)
-        return list(groups.values())
-
-    async def score(self, reward: Rule | Judged, outline: Outline, given: Inputs, empty: float = 0.0) -> Score:
-        """The score of a trajectory: that of its ending, or what the reward gives it."""
-        question = self.questions[outline.question_id]
-        fixed = reward.fixed_score(question, outline, empty)
-        return fixed or await reward.apply(question, outline, self.trajectories, given)
-
 
 class Scorer:
     """Scores trajectories under one config's settings, and opens the judge's model for the first score that is
     missing."""
 
-    def __init__(self, config: Config) -> None:
-        self._config, self._rewards = config, config.rewards
+    def __init__(self, config: Config, selects: bool = False) -> None:
+        """`selects`: trajectories are selected by their rewards, so that the number of judge runs may differ as
+        `rewards.runs` says. Without, all have the most."""
+        rewards, most = config.rewards, config.rewards.runs.most
+        self._config, self._adapts = config, selects and rewards.runs.least < most
+        every = RunsConfig(least=most, most=most)
+        self._rewards = rewards if self._adapts else rewards.model_copy(update={"runs": every})
         self._runner = asyncio.Runner()
         self._engine: Engine | None = None
 
@@ -129,7 +89,7 @@ class Scorer:
         check_question_ids(work.questions, trajectories.outlines.values())
         with Lock(folder / ".lock", f"the scores in {folder}"):
             scores = self._by_rule(by_rule, work)
-            return scores | self._by_judge(by_judge, work) if by_judge else scores
+            return scores | self._by_judge(by_judge, work, scores) if by_judge else scores
 
     def _by_rule(self, rewards: Sequence[Rule], work: Work) -> Scores:
         inputs = {reward.name: replace(self._inputs, own_settings=self._own_settings(reward)) for reward in rewards}
@@ -140,6 +100,8 @@ class Scorer:
         for reward in rewards:
             stored[reward.name], left = work.stored(reward, settings[reward.name])
             missing += [(reward, outline) for outline in left]
+        place = {key: at for at, key in enumerate(work.trajectories)}
+        missing.sort(key=lambda pair: place[pair[1].key])  # each trajectory is read once
 
         async def score(pair: tuple[Rule, Outline]) -> None:
             reward, outline = pair
@@ -147,7 +109,7 @@ class Scorer:
             await asyncio.sleep(0)  # an interrupt is noticed here: few rules wait for anything
 
         try:
-            run_or_cancel(self._runner, for_each(work.in_order(missing), score, MAX_IN_FLIGHT))
+            run_or_cancel(self._runner, for_each(missing, score, MAX_IN_FLIGHT))
         finally:
             for name, made in fresh.items():
                 if made:
@@ -157,23 +119,53 @@ class Scorer:
             record_settings(work.folder, name, settings[name])
         return {(score.trajectory, name): score for name in fresh for score in (*stored[name].values(), *fresh[name])}
 
-    def _by_judge(self, rewards: Sequence[Judged], work: Work) -> Scores:
+    def _by_judge(self, rewards: Sequence[Judged], work: Work, by_rule: Scores) -> Scores:
         judge_of(self._config, [reward.name for reward in rewards])
         # A stage that was finished can be run again where the judge's server is down: nothing is asked, nothing is new.
         noted = current_settings(work.folder)
-        scores: Scores = {}
-        for reward in rewards:
-            name = reward.name
-            settings = self.judge_settings(reward, noted.get(name, {}).get("fingerprint", ""))
-            if noted.get(name) == settings:
-                scores |= {(key, name): score for key, score in work.stored(reward, settings)[0].items()}
-        if len(scores) == len(work.trajectories) * len(rewards):
+        scores = self._stored(
+            [reward for reward in rewards if noted.get(reward.name) == self._noted(reward, noted)], work
+        )
+        if not self._to_judge(rewards, work, by_rule | scores):
             return scores
         judge = self._rewards.judge
         self._engine = self._engine or open_engines(self._config.models, {judge})[judge]
-        return run_or_cancel(self._runner, self._judge_all(self._engine, rewards, work))
+        return run_or_cancel(self._runner, self._judge_all(self._engine, rewards, work, by_rule))
 
-    async def _judge_all(self, engine: Engine, rewards: Sequence[Judged], work: Work) -> Scores:
+    def stored(
+        self, questions: Sequence[Question], trajectories: Trajectories, names: Iterable[str], folder: Path
+    ) -> Scores:
+        """The judged scores that are stored under the config's settings, of the judge that was asked last."""
+        work = Work({question.id: question for question in questions}, trajectories, folder)
+        asked = [reward for reward in map(load_reward, names) if isinstance(reward, Judged)]
+        return self._stored(asked if self._rewards.judge in self._config.models else (), work)
+
+    def _stored(self, rewards: Iterable[Judged], work: Work) -> Scores:
+        noted = current_settings(work.folder)
+        known = {reward.name: work.stored(reward, self._noted(reward, noted))[0] for reward in rewards}
+        return {(key, name): score for name, found in known.items() for key, score in found.items()}
+
+    def _noted(self, reward: Judged, noted: Mapping[str, Settings]) -> Settings:
+        """The config's settings of a score, with the judge that was asked last."""
+        return self.judge_settings(reward, noted.get(reward.name, {}).get("fingerprint", ""))
+
+    def _to_judge(self, rewards: Sequence[Judged], work: Work, scores: Scores) -> list[str]:
+        """The questions with a score that is missing, or that needs more judge runs."""
+        return [
+            question
+            for question, sampled in work.by_question.items()
+            if any((one.key, reward.name) not in scores for one in sampled for reward in rewards)
+            or self._undecided(work, sampled, scores)
+        ]
+
+    def _undecided(self, work: Work, sampled: Sequence[Outline], scores: Scores) -> dict[str, int]:
+        """By trajectory of a question that needs more judge runs, how many."""
+        if not self._adapts:
+            return {}
+        question, rewards = work.questions[sampled[0].question_id], self._rewards
+        return undecided(question, sampled, scores, rewards.weights, rewards.select, rewards.runs.most)
+
+    async def _judge_all(self, engine: Engine, rewards: Sequence[Judged], work: Work, by_rule: Scores) -> Scores:
         concurrency = max_requests(self._rewards.judge, self._config.models[self._rewards.judge])
         judge, prompts = Judge(engine, self._rewards, self._config.seed, concurrency), judge_prompts(self._rewards)
         inputs = self._inputs
@@ -181,34 +173,32 @@ class Scorer:
             # A model that is not available is found out before the judge has worked.
             await asyncio.to_thread(inputs.embed, ())
         settings = {reward.name: self.judge_settings(reward, engine.fingerprint) for reward in rewards}
+        stored = {reward.name: work.stored(reward, settings[reward.name])[0] for reward in rewards}
+        scores = {(key, name): score for name, known in stored.items() for key, score in known.items()}
+        left = self._to_judge(rewards, work, by_rule | scores)
+        waiting = {one.key for question in left for one in work.by_question[question]}
         with contextlib.ExitStack() as stack:
             writer = content_key(str(work.folder.resolve()))[:8]
             nuggets = stack.enter_context(NuggetStore(RunFolder(self._config.folder).nuggets, judge, prompts, writer))
             segments: dict[str, Segment] = {}
             logs: dict[str, CallLog] = {}
-            scores: Scores = {}
-            questions: dict[str, list[Outline]] = {}
-            for outline in work.trajectories.outlines.values():
-                questions.setdefault(outline.question_id, []).append(outline)
-            missing = set[str]()
-            for reward in rewards:
-                name = reward.name
-                stored, left = work.stored(reward, settings[name])
-                missing |= {outline.question_id for outline in left}
-                scores |= {(key, name): score for key, score in stored.items()}
-                segments[name] = stack.enter_context(Segment(score_file(work.folder, name, settings[name])))
-                log_file = call_log_file(work.folder, name, settings[name])
-                logs[name] = stack.enter_context(CallLog(log_file, set(stored)))
-                record_settings(work.folder, name, settings[name])
+            for name, own in settings.items():
+                segments[name] = stack.enter_context(Segment(score_file(work.folder, name, own)))
+                finished = work.trajectories.keys() - waiting if self._adapts else stored[name].keys()
+                # Replies to scores with few runs are kept, for whoever wants more of them later.
+                kept, log_file = kept_log_file(work.folder, name, own), call_log_file(work.folder, name, own)
+                files = [kept] if self._adapts else [log_file, kept]
+                logs[name] = stack.enter_context(CallLog(files[0], finished, files[1:]))
+                record_settings(work.folder, name, own)
             total = len(work.trajectories) * len(rewards)
             progress = stack.enter_context(Progress("judge", total, len(scores)))
             tally = Counter({"unfinished": 0, "null": 0})
-            for known in scores.values():
-                _count(tally, known)
+            for score in scores.values():
+                _count(tally, score)
 
-            async def ask(reward: Judged, outline: Outline) -> Score:
-                name, key, question = reward.name, outline.key, work.questions[outline.question_id]
-                asker = ScoreJudge(
+            def asker(reward: Judged, outline: Outline, runs: range) -> ScoreJudge:
+                name, key = reward.name, outline.key
+                return ScoreJudge(
                     normalise=inputs.normalise,
                     embed=inputs.embed,
                     own_settings=self._own_settings(reward),
@@ -216,46 +206,38 @@ class Scorer:
                     log=logs[name],
                     prompts={**reward.prompts, **prompts},
                     nuggets=nuggets,
-                    scores={other: scores[at] for other in reward.after if (at := (key, other)) in scores},
-                    question=question,
+                    scores={other: known[at] for other in reward.after if (at := (key, other)) in known},
+                    question=work.questions[outline.question_id],
                     owner=key,
                     name=short_name(name),
+                    runs=runs,
                 )
-                with asking_about(question.id):  # what is asked of one answer begins alike: one server, of several
-                    return await _judge_one(reward, outline, work, asker)
 
-            def keep(score: Score) -> None:
-                name, key = score.name, score.trajectory
-                if score.state != "unfinished":
-                    segments[name].append(score)
-                    logs[name].forget(key)
-                scores[key, name] = score
-                progress.advance(1, note=_count(tally, score))
+            def store(score: Score) -> None:
+                segments[score.name].append(score)
+                logs[score.name].forget(score.trajectory)
 
-            async def score_equal(reward: Judged, outlines: Sequence[Outline]) -> None:
-                known = [scores[at] for one in outlines if (at := (one.key, reward.name)) in scores]
-                left = [one for one in outlines if (one.key, reward.name) not in scores]
-                if not known:
-                    known = [await ask(reward, left.pop(0))]
-                    keep(known[0])
-                for one in left:
-                    keep(equal_score(known[0], one))
-
-            async def judge_question(question: str) -> None:
-                # Precision comes after the rest: it reuses the claims that faithfulness extracted.
-                for late in (False, True):
-                    turn = [reward for reward in rewards if bool(reward.after) is late]
-                    groups = work.equal(turn, questions[question])
-                    await gather_or_cancel([score_equal(reward, outlines) for reward, outlines in groups])
-
-            at_once = 1 + concurrency * len(questions) // total  # questions, so that the judge has enough to do
-            await for_each([question for question in questions if question in missing], judge_question, at_once)
-        waiting = unfinished(scores)
-        for name in settings.keys() - {score.name for score in waiting}:
+            known = by_rule | scores
+            judging = QuestionJudge(
+                work=work,
+                rewards=rewards,
+                scores=known,
+                asker=asker,
+                undecided=lambda sampled: self._undecided(work, sampled, known),
+                least=self._rewards.runs.least,
+                adapts=self._adapts,
+                store=store,
+                told=lambda score: progress.advance(1, note=_count(tally, score)),
+            )
+            at_once = 1 + concurrency * len(work.by_question) // total  # questions, so that the judge is never idle
+            await for_each([work.by_question[question] for question in left], judging.judge, at_once)
+        scores = {at: score for at, score in known.items() if at[1] in settings}
+        without = unfinished(scores)
+        for name in settings.keys() - {score.name for score in without}:
             call_log_file(work.folder, name, settings[name]).unlink(missing_ok=True)
-        if waiting:
+        if without:
             print(
-                f"{len(waiting)} of {total} judged scores are unfinished, such as: {plain_text(waiting[0].reason)}\n"
+                f"{len(without)} of {total} judged scores are unfinished, such as: {plain_text(without[0].reason)}\n"
                 "Run the same command again to compute only these.",
                 file=sys.stderr,
             )
@@ -343,22 +325,6 @@ def check_enough(rewards: RewardsConfig) -> None:
 def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
     """The scores that are unfinished because the judge was not available."""
     return [score for score in scores.values() if score.state == "unfinished"]
-
-
-def equal_score(score: Score, outline: Outline) -> Score:
-    """The score of a trajectory of which the judge would be shown the same."""
-    verdicts = tuple({name: value for name, value in one.items() if name != "tokens"} for one in score.verdicts)
-    own = {"trajectory": outline.key, "content": outline.content, "equal_to": score.equal_to or score.trajectory}
-    return score.model_copy(update={**own, "verdicts": verdicts})
-
-
-async def _judge_one(reward: Judged, outline: Outline, work: Work, judge: ScoreJudge) -> Score:
-    try:
-        return judge.finish(await work.score(reward, outline, judge, reward.empty(judge.settings)))
-    except PromptTooLong as error:
-        return reward.make_score(outline, None, str(error))
-    except (JudgeError, SourceError) as error:
-        return reward.make_score(outline, None, str(error), "unfinished")
 
 
 def _count(tally: Counter[str], score: Score) -> str:

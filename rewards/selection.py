@@ -265,6 +265,8 @@ class Attempts:
     """How many trajectories are no candidates, by reason, in words."""
     roles: tuple[str, ...] = ()
     """The roles that learn; empty: all."""
+    judge_runs: str = ""
+    """How many were judged in how many runs, in words, where the number differs (`rewards.runs`)."""
 
     @property
     def known(self) -> list[float]:
@@ -301,7 +303,15 @@ def _attempts(
             candidates.append(trajectory)
             values.append(value)
     in_words = ", ".join(f"{count} {what}" for what, count in others.items())
-    return Attempts(trajectories, whole, rewards, candidates, values, scores, lacks_scores, in_words, roles)
+    counted = Counter(runs for one in trajectories if (runs := num_runs(one.key, scores, weights)))
+    by_runs = ", ".join(f"{count} in {runs} judge runs" for runs, count in sorted(counted.items()))
+    return Attempts(trajectories, whole, rewards, candidates, values, scores, lacks_scores, in_words, roles, by_runs)
+
+
+def num_runs(key: str, scores: Scores, weights: Weights) -> int:
+    """The judge runs of a trajectory's reward, where their number may differ (`rewards.runs`); else 0."""
+    given = (scores.get((key, name)) for name, weight in weights.items() if weight)
+    return max((len(score.runs) for score in given if score is not None), default=0)
 
 
 def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
@@ -329,7 +339,7 @@ def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> Quest
         question_id=question.id,
         kept=tuple(trajectory.key for trajectory in kept),
         cause=cause,
-        reason=reason,
+        reason=reason + (f"; {attempts.judge_runs}" if attempts.judge_runs else ""),
         rewards=dict(attempts.rewards),
         candidates=tuple(trajectory.key for trajectory in learnt),
         weight=weight,

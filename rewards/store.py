@@ -33,6 +33,11 @@ def call_log_file(folder: Path, name: str, settings: Settings) -> Path:
     return folder / "judge" / score_file(folder, name, settings).name
 
 
+def kept_log_file(folder: Path, name: str, settings: Settings) -> Path:
+    """The file of the judge's replies to scores whose number of runs may differ, whatever that number is."""
+    return call_log_file(folder, name, settings | {"runs": "any"})
+
+
 def read_scores(folder: Path, name: str, settings: Settings, wanted: Collection[str]) -> dict[str, Score]:
     """Stored scores of the wanted trajectories, by trajectory key."""
     # The file of a reward of one's own may have been named by another path when it was stored.

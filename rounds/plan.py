@@ -233,18 +233,20 @@ def with_teacher(use: SystemUse, config: Config) -> SystemUse:
 def assumed_judging(config: Config, names: Iterable[str], shown: float) -> tuple[dict[str, Tokens], Tokens]:
     """See `Usage.judging`; `shown`: tokens of the documents that an answer is written from.
 
-    Correctness judges every nugget in a call of its own, whose prompts differ in the nugget alone, and draws nuggets
+    Correctness judges `rewards.nuggets_per_call` nuggets in a call, whose prompts differ in these alone, and draws them
     once for all trajectories of a question. Faithfulness and precision draw the claims of an answer in one call and
     judge all of them in another; precision has its claims from faithfulness where both are scored. Calls that begin
     with equal tokens follow each other, so these are in the cache.
     """
-    runs, scores = config.rewards.runs, {short_name(name): name for name in judged(names)}
+    runs = (config.rewards.runs.least + config.rewards.runs.most) / 2
+    calls = math.ceil(ITEMS / config.rewards.nuggets_per_call) * runs
+    scores = {short_name(name): name for name in judged(names)}
     draws = runs if config.rewards.extracted == "per_run" else 1
     listed = ITEMS * ITEM_TOKENS
     extraction = Tokens(draws, JUDGE_TOKENS, draws * listed)
     check = Tokens(runs, JUDGE_TOKENS + draws * listed, runs * ITEMS * VERDICT_TOKENS)
     known = {
-        "correctness": Tokens(ITEMS * runs, JUDGE_TOKENS + ITEMS * draws * ITEM_TOKENS, ITEMS * runs * VERDICT_TOKENS),
+        "correctness": Tokens(calls, JUDGE_TOKENS + ITEMS * draws * ITEM_TOKENS, ITEMS * runs * VERDICT_TOKENS),
         "faithfulness": extraction + check + Tokens(prompt=shown),
         "precision": check if "faithfulness" in scores else extraction + check,
     }

@@ -34,7 +34,7 @@ from ratchet.core.config.retrieval import (
     Sources,
     Thresholds,
 )
-from ratchet.core.config.rewards import RewardsConfig, SelectConfig
+from ratchet.core.config.rewards import RewardsConfig, RunsConfig, SelectConfig
 from ratchet.core.config.section import PathText, PluginName, ScoreName, Section, is_missing, missing_error, written
 from ratchet.core.config.system import ExploreConfig, RoleConfig, SamplingConfig, SystemConfig, TeacherConfig
 from ratchet.core.config.training import LoraConfig, PreferenceConfig, RoundsConfig, TrainingConfig

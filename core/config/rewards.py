@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer, WrapValidator, model_validator
+from pydantic import Field, PlainSerializer, WrapValidator, model_serializer, model_validator
 from pydantic import ValidatorFunctionWrapHandler as Validate
 
 from ratchet.core.config.section import PathText, ScoreText, Section
@@ -64,6 +64,32 @@ class SelectConfig(Section):
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
 
 
+class RunsConfig(Section):
+    """Number of judge runs that a score is averaged over: `runs: 5`, the default, or `runs: {least: 2, most: 5}`, where
+    further ones are for those that may be kept ([fewer judge calls](../guides/large-runs.md#fewer-judge-calls)). An
+    evaluation has `most`."""
+
+    least: int = Field(5, gt=0, le=1_000)
+    """Runs of every trajectory."""
+    most: int = Field(5, gt=0, le=1_000)
+    """Runs of a trajectory whose score could still change which ones are kept."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _both_of_a_number(cls, given: Any) -> Any:
+        return {"least": given, "most": given} if isinstance(given, (int, float, str)) else given
+
+    @model_validator(mode="after")
+    def _check_least(self) -> RunsConfig:
+        if self.least != self.most and not 2 <= self.least < self.most:
+            raise ValueError(f"least: {self.least} and most: {self.most}; give 2 runs at least, and more at most")
+        return self
+
+    @model_serializer
+    def _written(self) -> int | dict[str, int]:
+        return self.most if self.least == self.most else {"least": self.least, "most": self.most}
+
+
 class RewardsConfig(Section):
     """The scores of trajectories, and the choice of those that are trained on."""
 
@@ -81,6 +107,9 @@ class RewardsConfig(Section):
     in its published code. Nuggets that a question brings are never extracted."""
     extraction_temperature: float | None = Field(None, ge=0)
     """Temperature of this extraction; the published code has 0. Default: `temperature`."""
+    nuggets_per_call: int = Field(1, gt=0, le=100, exclude_if=lambda nuggets: nuggets == 1)
+    """Nuggets that the judge scores in one call: 1, as in mRAG's paper, or 10, as AutoNuggetizer (Pradeep et al. 2025,
+    arXiv 2504.15068) assigns them. A list that is cut off or misnumbered is asked for again nugget by nugget."""
     empty_response: Literal["worst", "abstention"] = "worst"
     """Correctness of a response without words. `worst`: 0. `abstention`: 1/3, by figure 23."""
     omitted_claims: Literal["unreadable", "neutral"] = "unreadable"
@@ -98,8 +127,8 @@ class RewardsConfig(Section):
     SQuAD's scorer alone (Rajpurkar et al. 2016, arXiv 1606.05250), with which "1.5" equals "15"."""
     prompts: PathText | None = None
     """Folder of texts that replace the judge's [prompts](prompts.md). Default: our own."""
-    runs: int = Field(5, gt=0, le=1_000)
-    """Number of judge runs that a score is averaged over."""
+    runs: RunsConfig = RunsConfig()
+    """The judge runs of a score."""
     temperature: float = Field(0.5, ge=0)
     """Temperature of the judge."""
     max_tokens: int = Field(16_384, gt=0)

@@ -160,7 +160,7 @@ async def score_claims(
     judge.judge.check_fit(check(()))  # before any call: what cannot fit without claims will not fit with them
     claims: dict[int, list[Claim]] = {}
     values: list[float] = []
-    for run, reply in enumerate(extracted or await _extract_claims(text, judge)):
+    for run, reply in zip(judge.runs, extracted or await _extract_claims(text, judge), strict=True):
         judge.verdicts.append(reply.stored(part="claims", run=run))
         if (made := reply.read(AnswerAspects)) is None:
             judge.unparsed += 1
@@ -209,7 +209,8 @@ async def _extract_claims(text: str, judge: ScoreJudge) -> list[Verdict]:
 
 def stored_claims(score: Score | None, judge: ScoreJudge) -> list[Verdict]:
     """The claims behind another score of the same trajectory, one reply a run; empty where it has none."""
-    replies = [verdict for verdict in (score.verdicts if score else ()) if verdict["part"] == "claims"]
+    known = [verdict for verdict in (score.verdicts if score else ()) if verdict["part"] == "claims"]
+    replies = [reply for reply in known if reply["run"] in judge.runs]
     if len(replies) != len(judge.runs):
         return []
     raw = ("text", "finish_reason", "asked_again")

@@ -135,6 +135,7 @@ def judge_it(
                 question=question,
                 owner=made.key,
                 name=name,
+                runs=range(judge.settings.runs.most),
             )
             score = asker.finish(await reward.apply(question, outline(made), {made.key: made}, asker))
         await engine.close()
@@ -163,6 +164,9 @@ def judge_reply(given: Material) -> str:
     if "aspect" in given:
         stated = given["aspect"]["aspect"] in given["generated_output"]
         return json.dumps({"score": 2 if stated else 0, "rationale": "as stated"})
+    if "aspects" in given:
+        each = [json.loads(judge_reply({**given, "aspect": one})) for one in given["aspects"]]
+        return json.dumps({"scores_list": [{"id": number, **one} for number, one in enumerate(each, 1)]})
     if "answer_aspects" in given:
         source = given.get("expected_output") or " ".join(document["text"] for document in given["context"])
         scores = [(claim["id"], 1 if claim["aspect"] in source else -1) for claim in given["answer_aspects"]]

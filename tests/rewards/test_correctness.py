@@ -154,7 +154,7 @@ def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Pa
     engines = [scripted_judge(), scripted_judge()]
 
     async def draw(engine: ScriptedEngine, writer: str) -> NuggetSet:
-        settings = RewardsConfig(runs=2, extracted="once")
+        settings = RewardsConfig.model_validate({"runs": 2, **ONCE})
         judge = Judge(engine, settings, seed=0, concurrency=2)
         nuggets = NuggetStore(tmp_path / "nuggets", judge, builtin_prompts(), writer)
         with CallLog(tmp_path / f"calls-{writer}.jsonl", set()) as log, nuggets as store:
@@ -166,3 +166,47 @@ def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Pa
     first, second = asyncio.run(run())
     assert first == second and sorted(draws(engine) for engine in engines) == [0, 1]
     assert not list((tmp_path / "nuggets").glob(".*.lock"))
+
+
+FIVE = Question(id="q1", text="Who?", nuggets=tuple(f"Fact {number}" for number in range(5)))
+
+
+@pytest.mark.parametrize("extracted", ["per_run", "once"])
+def test_nuggets_are_scored_in_lists(tmp_path: Path, extracted: str) -> None:
+    made = trajectory(answer="Fact 0. Fact 3. It is so.")
+    asked_of = {}
+    for size, calls in ((1, 10), (2, 6), (4, 4), (10, 2)):
+        engine = scripted_judge()
+        score = judge_it(
+            tmp_path / str(size), engine, "correctness", FIVE, made, extracted=extracted, nuggets_per_call=size
+        )
+        assert len(engine.calls) == calls
+        asked_of[size] = score.value
+        assert score.unparsed == 0
+    assert {*asked_of.values()} == {asked_of[1]}
+    schema = engine.calls[0].params.schema
+    assert isinstance(schema, dict) and schema["properties"]["scores_list"]["minItems"] == 5
+    assert list(schema["$defs"]["NumberedVerdict"]["properties"]) == ["id", "rationale", "score"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda listed: listed[:-1],
+        lambda listed: [*listed, listed[-1]],
+        lambda listed: listed[::-1],
+        lambda listed: [{**one, "id": 1} for one in listed],
+        lambda listed: [{**one, "score": 3} for one in listed],
+    ],
+)
+def test_a_list_that_does_not_fit_the_nuggets_is_asked_for_one_by_one(tmp_path: Path, change: Any) -> None:
+    def reply(given: Material) -> str:
+        told = json.loads(judge_reply(given))
+        return json.dumps({"scores_list": change(told["scores_list"])} if "aspects" in given else told)
+
+    engine = scripted_judge(reply)
+    made = trajectory(answer="Fact 0. Fact 3. It is so.")
+    score = judge_it(tmp_path, engine, "correctness", FIVE, made, nuggets_per_call=10)
+    assert len(engine.calls) == 2 * (1 + 5)
+    assert score.value == judge_it(tmp_path / "one", scripted_judge(), "correctness", FIVE, made).value
+    assert score.unparsed == 2

@@ -59,7 +59,7 @@ def test_the_judges_prompts_are_pinned() -> None:
 
 ASPECT = {"aspect": "It lies by the sea", "explanation": "asked", "evidence": "the sea"}
 REPLIES: dict[str, dict[str, Any]] = {
-    "expected_output_aspects": {"expected_output_aspects": [ASPECT]},
+    "expected_output_aspects": {"expected_output_aspects": [ASPECT, ASPECT]},
     "score": {"score": 1, "rationale": "so"},
     "answer_aspects": {"answer_aspects": [{"id": 1, **ASPECT}]},
     "scores_list": {"scores_list": [{"id": 1, "score": 1, "rationale": "so"}]},
@@ -104,7 +104,7 @@ def test_every_replaced_prompt_is_asked_and_stored_scores_are_not_reused(tmp_pat
     folder = folder_of(tmp_path / "tagged", **tagged)
     seen: set[str] = set()
     own = make_config(tmp_path, [QUESTION], rewards={"runs": 1})
-    replaced = make_config(tmp_path, [QUESTION], rewards={"runs": 1, "prompts": folder})
+    replaced = make_config(tmp_path, [QUESTION], rewards={"runs": 1, "prompts": folder, "nuggets_per_call": 2})
     for name in JUDGED:
         prompts_of(own, name)
         assert prompts_of(own, name) == [], "all is stored"

@@ -178,3 +178,19 @@ def test_a_judge_out_of_reach_selects_nothing_until_accepted(
     assert experiment()[0] == 0
     # q1: (1 + 2/3)/2 against (0.8 + 1)/2; q2: both (0 + 1/3)/2, a nugget left unanswered is 1/3 on the paper's scale.
     assert experiment.selection().kept == tuple(made.key for made in TRAJECTORIES[1:])
+
+
+def test_whatif_compares_scores_that_were_stored_under_other_settings(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = scripted_judge()
+    monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
+    experiment.prepare(weights={"correctness": 1}, runs=2)
+    assert experiment()[0] == 0
+    asked = len(engine.calls)
+    assert experiment("--set", "rewards.nuggets_per_call=10")[0] == 0
+    assert asked < len(engine.calls) < 2 * asked
+    status, said = experiment("whatif")
+    assert status == 0
+    assert "correctness of 4 trajectories" in said and "mean difference 0.000, correlation 1.000" in said
+    assert "0 (0 now kept, 0 now dropped, 0 other trajectories)" in said
