@@ -6,7 +6,7 @@
 No judge is asked. Verdicts of five runs are drawn for every nugget and claim of eight answers to a question, as the
 rewards of mRAG's paper have them, and `rewards.runs.undecided` is given as many of them as it asks for. What is kept
 is compared with what all five runs of the same verdicts keep: whether a judge that reads ten nuggets in one call says
-the same as one that is asked one by one, `ratchet evaluate agreement` measures on real answers.
+the same as one that is asked one by one, `ratchet score whatif` shows on real answers.
 
 A verdict is the answer's own with a probability, and else drawn like any other verdict, so that two runs agree beyond
 chance by a reliability that is given: 0.95 and more for the better of 21 judges (Norman et al. 2026, arXiv 2606.19544),
@@ -168,7 +168,7 @@ def curve(number: int, seed: int) -> Iterator[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.judge_calls", description=__doc__)
-    parser.add_argument("--questions", type=int, default=1_000)
+    parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
     options = parser.parse_args()

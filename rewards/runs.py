@@ -23,7 +23,7 @@ from ratchet.rewards.selection import ALONE, TIE, Scores, Weights, num_runs, str
 from ratchet.sampling.store import Outline
 
 Z = 2.5
-"""Standard errors on each side of a mean."""
+"""Standard errors on each side of a mean. `benchmarks.judge_calls` prints what others cost and keep."""
 
 Interval = tuple[float, float]
 
