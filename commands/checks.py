@@ -23,7 +23,7 @@ from ratchet.core.config import (
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.http.environment import check_environment, is_offline
 from ratchet.core.installed import need_extra
-from ratchet.core.plugins import is_path
+from ratchet.core.plugins import is_path, short_name
 from ratchet.questions.benchmark import load_benchmark
 from ratchet.retrieval.sources.source import load_source
 from ratchet.rewards.prompts import judge_prompts
@@ -50,6 +50,9 @@ def check_plugins(config: Config) -> None:
             load_source(name, source)
     _check_scores(config)
     load_objective(config.training)
+    systems = {short_name(member.system.name) for member in load_members(config).values()}
+    if config.training.conversations != "main" and "external" not in systems:
+        raise UserError("training.conversations: it chooses among a program's, and no system.name here is `external`")
     if config.training.role_weights:
         _check_role_weights(config)
 

@@ -188,6 +188,8 @@ class Conversation(Record, extra="ignore"):
     """The number of assistant turns that are a program's text (its examples, a history that it rewrote) and not sampled
     here: they are context, and never trained on."""
 
+    tool_calls: int | None = Field(None, exclude_if=lambda calls: calls is None)
+    """The number of tool calls that the model made in it, where a program offered tools; None in all others."""
     rewritten: bool = Field(False, exclude_if=lambda rewritten: not rewritten)
     """The dialogue goes on here from the conversation before, since the chat template wrote earlier turns in another
     way than the model was shown them, as by dropping thoughts."""

@@ -118,6 +118,8 @@ class Row:
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.spans: list[Span] = []
+        self.tool_calls: int | None = None
+        """Calls of tools that a program offered in it."""
 
     def append(
         self, author: Author, ids: Sequence[int], sampled: bool = False, parsed: bool = True, thought: bool = False
@@ -329,5 +331,6 @@ class Dialogue:
             text=self.chat.decode(row.ids) if self.chat.is_text else "",
             spans=tuple(row.spans),
             foreign_turns=self.foreign_turns,
+            tool_calls=row.tool_calls,
             rewritten=row is not self.rows[0],
         )

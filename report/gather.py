@@ -66,6 +66,8 @@ class Gathered:
     training: tuple[LogLine, ...]
     """The log of each adapter by its group of roles; of a shared one, by an empty name."""
     rows: int
+    left_out: dict[str, int]
+    """Conversations that gave no row, by the reason."""
     missing: tuple[str, ...]
     rounds: tuple[RoundNumbers, ...] = ()
 
@@ -125,7 +127,7 @@ class Gatherer:
         training = self._read((log,), lambda: read_training_log(log))
         if not training:
             missing.append("No training log yet: run `ratchet train`.")
-        rows = self._read(folder.rows, lambda: count_rows(folder.rows))
+        rows, left_out = self._read(folder.rows, lambda: count_rows(folder.rows))
         if not rows:
             missing.append("No token rows yet, so trained tokens cannot be marked.")
         manifest = _manifest(run.manifest)
@@ -144,6 +146,7 @@ class Gatherer:
             tallies=tuple(arm.tally for arm in (*sampled_arms, *arms) if arm.tally.total),
             training=training,
             rows=rows,
+            left_out=left_out,
             missing=(*missing, *_anyway_lines(ledger)),
             rounds=self._read(small_files, lambda: gather_rounds(run)),
         )

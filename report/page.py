@@ -201,13 +201,15 @@ def reward_text(weights: Mapping[str, float]) -> str:
 
 
 def _rows_text(gathered: Gathered) -> str:
-    """The number of rows of the kept trajectories, with the reason where there are more than dialogues."""
+    """The number of rows of the kept trajectories, and of conversations that gave none, by the reason; with the reason
+    where there are more than dialogues."""
+    left_out = "".join(f"; skipped: {count} x {reason}" for reason, count in gathered.left_out.items())
     kept = set(gathered.selection.kept) if gathered.selection else set()
     lines = [line for own in gathered.sampled.lines.values() for _, line in own] if gathered.sampled else []
     rewritten = sum(line.rewritten for line in lines if line.trajectory.key in kept)
     if not rewritten:
-        return str(gathered.rows)
+        return f"{gathered.rows}{left_out}"
     return (
         f"{gathered.rows} of {len(kept)} kept trajectories; in these, {rewritten} conversations begin where the chat "
-        "template wrote earlier turns in another way, as it drops their thoughts"
+        f"template wrote earlier turns in another way, as it drops their thoughts{left_out}"
     )

@@ -6,6 +6,7 @@ that shrank starts the store again. Below: the log of a training, and the tokens
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
@@ -220,10 +221,13 @@ def read_training_log(path: Path) -> tuple[LogLine, ...]:
     return tuple(LogLine(**by_step[step]) for step in sorted(by_step))
 
 
-def count_rows(path: Path) -> int:
-    """The number of token rows; 0 where there is no file. UserError for one that cannot be read."""
+def count_rows(path: Path) -> tuple[int, dict[str, int]]:
+    """(the number of token rows, that of conversations that gave none, by the reason); 0 where there is no file.
+    UserError for one that cannot be read."""
     with open_rows(path) as file:
-        return file.metadata.num_rows if file else 0
+        if file is None:
+            return 0, {}
+        return file.metadata.num_rows, json.loads((file.metadata.metadata or {}).get(b"left_out", b"{}"))
 
 
 def read_trained(

@@ -18,8 +18,8 @@ ENDINGS = {
     "unparsed": "A reply was not in the form that was asked for, or was cut off before its end, so that its answer "
     "does not count: rewards and strict measures take it for the worst. Where it was cut off, a larger max_tokens "
     "helps.",
-    "out_of_budget": "The limit of calls, turns or tokens was reached before the system ended by itself. Rewards and "
-    "strict measures count it as the worst.",
+    "out_of_budget": "The limit of calls, turns, tokens or time was reached before the system ended by itself. Rewards "
+    "and strict measures count it as the worst.",
     "failed": "A server or a machine failed, not the model. It is sampled again when the stage is run again, and has "
     "no reward until then.",
 }

@@ -242,9 +242,16 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             )
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
-            run_or_cancel(
+            counts = run_or_cancel(
                 runner, run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, work=work)
             )
+            # Programs that never reach the gateway may be fewer than MAX_FAILURES.
+            if counts["failed"] == total and {system.name for system in systems} == {"external"}:
+                stored = (trajectory for one in passes for trajectory in TrajectoryStore(one.folder).read())
+                raise UserError(
+                    f"all {total} trajectories failed, the first one with: {next(stored).error}\nFix this and run the "
+                    "same command again."
+                )
         left = set[str]()
         for enough, jobs, store, manifest in limited:
             skipped = runner.run(enough.skipped(jobs, store))  # by other commands too, which do parts of the pass

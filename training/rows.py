@@ -6,6 +6,8 @@ the model itself sampled in an action that was parsed; prompts, documents, templ
 are 0, and so are thoughts where `training.thoughts` is `masked`. With `training.loss_on: sequence` it is 1 on all
 tokens of the same rows but the first.
 
+A program's side calls give no row (`training.conversations`), which is decided here: their record is whole.
+
 Rows are never cut: one longer than the limit is skipped and counted, because half an action teaches a wrong end.
 Equal rows (ties that took the same steps) all stay: in the paper's sum every kept trajectory counts once.
 
@@ -33,7 +35,7 @@ import pyarrow.parquet as pq
 from ratchet.core.config import Config, TrainingConfig, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic
-from ratchet.core.records import Conversation, Record, Selection, Trajectory, content_key
+from ratchet.core.records import Conversation, ModelCall, Record, Selection, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder, segment_digest
 from ratchet.rewards.summary import single_answer
 from ratchet.sampling.store import TrajectoryStore
@@ -65,6 +67,9 @@ SCHEMA = pa.schema(
 LESSON_SCHEMA = pa.schema([*SCHEMA, *LESSON_FIELDS])
 
 FIX = "delete the file, and the next training rebuilds it"
+
+SIDE_CALL = "side call of the program (training.conversations)"
+"""The reason for which a conversation gives no row."""
 
 Built = tuple[pa.Table, Counter[str]]
 """Rows, and the number of skipped conversations by reason."""
@@ -180,13 +185,15 @@ def build_rows(
     max_length: int,
     thoughts: bool = True,
     whole: bool = False,
+    conversations: str = "all",
 ) -> tuple[list[TokenRow], list[str]]:
     """Rows of the kept trajectories in the order of `kept`, then of conversations; and why
     conversations of trainable roles became no row.
 
     A trajectory that is stored twice (a job that ran twice, a failure that was done again) counts once, as the last
     record that is not a failure, which is the one that was scored. `thoughts`: they are learnt as well. `whole`: all
-    tokens are. Raises UserError when one of `kept` is missing or was recorded as text.
+    tokens are. `conversations`: which of them, as for `side_calls`. Raises UserError when one of `kept` is missing or
+    was recorded as text.
     """
     wanted = set(kept)
     stored = {t.key: t for t in trajectories if t.key in wanted and t.status != "failed"}
@@ -196,8 +203,12 @@ def build_rows(
         if key not in stored:
             raise UserError(missing_message(key))
         check_ids_are_known(stored[key])
+        left_out = side_calls(stored[key], conversations)
         for number, conversation in enumerate(stored[key].conversations):
             if not conversation.trainable:
+                continue
+            if number in left_out:
+                skipped.append(SIDE_CALL)
                 continue
             mask = loss_mask(conversation, thoughts)
             if not any(mask) or len(mask) > max_length:
@@ -210,6 +221,29 @@ def build_rows(
             )
             rows.append(row)
     return rows, skipped
+
+
+def side_calls(trajectory: Trajectory, learnt: str) -> set[int]:
+    """The numbers of the conversations that `training.conversations` leaves out of training: calls that a program makes
+    beside its work, for a title, a summary or a check of its quota. `learnt`: its value.
+
+    The final answer is in the reply that ends with it, or else has it; of several, in the last one with tools. Only a
+    program's conversations tell of tools, so no other system's are left out by default.
+    """
+    talks = trajectory.conversations
+    offered = {number for number, talk in enumerate(talks) if talk.tool_calls is not None}
+    if learnt == "all" or (learnt == "main" and not offered):
+        return set()
+    called = {number for number in offered if talks[number].tool_calls}
+    given = [text.strip() for text in (trajectory.answer, trajectory.explanation) if text.strip()]
+
+    def rank(call: ModelCall) -> tuple[bool, bool, bool]:
+        ends = any(call.text.rstrip().endswith(text) for text in given)
+        return ends, any(text in call.text for text in given), call.conversation in offered
+
+    final = max(reversed(trajectory.model_calls), key=rank, default=None)  # of equals the first here
+    last = {final.conversation} if final else set()
+    return set(range(len(talks))) - {"main": called | last, "tools": called, "answer": last}[learnt]
 
 
 def missing_message(key: str) -> str:
@@ -384,6 +418,7 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     stored = [part.digest for part in kept]
     further: list[Any] = [training.loss_on] if training.loss_on == "sequence" else []
     further += [training.role_weights] if training.role_weights else []
+    further += [training.conversations] if training.conversations != "main" else []
     source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts, *further)
     plain = all(is_plain(objective, selection) for selection in selections)
     if not plain:
@@ -404,8 +439,8 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     if not len(rows.table):
         raise UserError(
             f"{kept[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
-            f"{dict(rows.skipped)}); is any role trained (system.roles.*.trainable, training.role_weights), and "
-            "training.max_length large enough?"
+            f"{dict(rows.skipped)}); is any role trained (system.roles.*.trainable, training.role_weights, "
+            "training.conversations), and training.max_length large enough?"
         )
     return rows
 
@@ -442,8 +477,12 @@ def _build_action_table(kept: KeptRound, objective: Objective, training: Trainin
     skipped: Counter[str] = Counter()
     thoughts = training.thoughts == "trained"
     for trajectory in kept.store.read(taught):
+        left_out = side_calls(trajectory, training.conversations)
         for number in taught[trajectory.key]:
             taken, lesson = lessons[number]
+            if taken.action.conversation in left_out:
+                skipped[SIDE_CALL] += 1
+                continue
             start, end = taken.action.start, taken.action.end
             if end > training.max_length:
                 skipped["too long"] += 1
@@ -471,7 +510,9 @@ def _build_table(kept: KeptRound, keys: tuple[str, ...], training: TrainingConfi
     for trajectory in kept.store.read(keys):
         if trajectory.status != "failed":
             learnt = training.thoughts == "trained", training.loss_on == "sequence"
-            rows, skipped = build_rows([trajectory], [trajectory.key], training.max_length, *learnt)
+            rows, skipped = build_rows(
+                [trajectory], [trajectory.key], training.max_length, *learnt, training.conversations
+            )
             check_rows(rows, {trajectory.key: trajectory}, *learnt)
             rows = [row for row in rows if training.role_weights.get(row.role, 1)]
             tables[trajectory.key] = rows_table(rows)

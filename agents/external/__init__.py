@@ -11,9 +11,9 @@ Budget: the program's own, within `timeout` seconds, the roles' max_tokens and t
   the program rewrote: a new conversation begins, with that text as context (`Conversation.foreign_turns`).
 - Temperature and top_p are the run's, whatever a request says. A tool's call is read from the model's text in the form
   of its chat template, and forced by a grammar where `tool_choice` says so; a template without tools refuses some.
-- A program that crashes or prints no answer after a model's words is unparsed: the words may be the cause, and to
-  sample until it works would be a bias. It failed, and is sampled again, where no model was asked, the engine failed,
-  or the time was up.
+- A program that crashes or prints no answer after a model's words is unparsed, and one that runs into its time limit
+  is out of budget: the words may be the cause, and to sample until it works would be a bias. It failed, and is sampled
+  again, where no model answered it through the gateway, with an answer too, or the engine failed.
 
 Its files and settings are part of what identifies a trajectory; the packages that it imports are not.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,9 @@ from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.agents.external.program import ProgramAnswer, ProgramError, Settings, Task, ask_program, run_program
 from ratchet.core.errors import UserError
 from ratchet.core.installed import need_extra
-from ratchet.core.records import Question, content_key
+from ratchet.core.records import ModelCall, Question, content_key
 from ratchet.core.runfolder import file_digest
+from ratchet.core.text import short_line
 
 if TYPE_CHECKING:
     from ratchet.agents.external.recording import Recording
@@ -84,23 +86,36 @@ async def _unless_broken(
         await asyncio.gather(working, return_exceptions=True)
 
 
+PAST_GATEWAY = (
+    "set its client's base URL to OPENAI_BASE_URL or ANTHROPIC_BASE_URL of its environment (docs/guides/own-agent.md)"
+)
+
+
 def _answer(question: Question, tools: Tools, recording: Recording, given: ProgramAnswer, role: str) -> Answer:
     """The answer with its documents. Raises what its absence means: ProgramError, OutOfBudget, Unparsed."""
-    if given.answer is None:
-        if recording.out_of_budget:
-            raise OutOfBudget(role, f"{recording.out_of_budget}; then {given.problem}")
-        if not recording.asked:
-            raise ProgramError(f"{role}: {given.problem}, and asked no model")
+    seconds = [event.seconds for event in tools.events if isinstance(event, ModelCall)]
+    if recording.out_of_budget and (given.answer is None or not seconds):
+        raise OutOfBudget(role, f"{recording.out_of_budget}; then {given.problem or 'the program gave an answer'}")
+    if not seconds:
+        why = f"{given.problem or 'the program gave an answer'}; no model answered it through the gateway"
+        raise ProgramError(f"{role}: {why}: {recording.refusal or PAST_GATEWAY}")
+    if given.answer is None and not given.timed_out:
         raise Unparsed(role, given.problem)
     found = recording.found
     if given.documents is None:  # the program names none: all that it found and showed to a model
         passages = shown_passages(found.values(), tools.shown)
     else:
         passages = tuple(found[id] for id in given.documents if id in found)
-    if not question.labels:
-        return Answer(given.answer, passages, explanation=given.explanation)
-    label = find_label(given.answer, question.labels)
-    return require_label(tools, Answer(label, passages, explanation=given.explanation or given.answer), role)
+        if unknown := [id for id in given.documents if id not in found]:
+            tools.note(role, short_line(f"left out documents that no search of it found: {', '.join(unknown)}"))
+    answer = Answer(given.answer or "", passages, explanation=given.explanation)
+    if question.labels:
+        label = find_label(answer.text, question.labels)
+        answer = replace(answer, text=label, explanation=answer.explanation or answer.text)
+    if given.timed_out:
+        spent = f"{given.problem}; {len(seconds)} model calls took {sum(seconds):.1f} s"
+        return replace(answer, status="out_of_budget", error=f"{role}: {spent}")
+    return require_label(tools, answer, role) if question.labels else answer
 
 
 SYSTEM = SystemSpec(Settings, solve, roles=lambda settings: settings.roles, digest=digest_of, names_evidence=True)

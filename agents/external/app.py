@@ -35,7 +35,7 @@ from pydantic import BaseModel, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
-from ratchet.agents.external.program import ProgramAnswer, Task
+from ratchet.agents.external.program import AnswerFields, ProgramAnswer, Task
 from ratchet.agents.external.protocols import Chat, ProgramRequest
 from ratchet.agents.external.recording import Recording
 from ratchet.agents.external.translations import CountRequest, MessagesRequest, ResponsesRequest, ServiceRequest
@@ -86,14 +86,6 @@ class Step(BaseModel):
     """A remark of a program."""
 
     text: str = Field(max_length=MAX_REMARK)
-
-
-class Finish(BaseModel):
-    """The answer of a program that came by itself."""
-
-    answer: str
-    explanation: str = ""
-    documents: tuple[str, ...] | None = None
 
 
 class Gateway:
@@ -204,12 +196,12 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
         recording.remark(body.text)
         return {"recorded": True}
 
-    async def finish(request: Request, body: Finish) -> dict[str, Any]:
+    async def finish(request: Request, body: AnswerFields) -> dict[str, Any]:
         _, recording = gateway.find(request)
         if not lists:
             raise ApiError(409, "this trajectory ends with its program: print the answer instead")
         if not recording.answer.done():
-            recording.answer.set_result(ProgramAnswer(**dict(body)))
+            recording.answer.set_result(ProgramAnswer.of(body))
         return {"finished": True}
 
     async def count(request: Request, body: CountRequest) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The settings of the system `external`; giving a program its task, and reading its answer: of a process, or over HTTP.
 
 The task is one JSON object (`Task`), on the standard input or as the body of a POST, and in environment variables
-(`Task.variables`). The answer (`ProgramAnswer`) is the last line of the standard output that is a JSON object, or the
-body of the response; whatever else is printed is ignored. docs/guides/own-agent.md says what each name is.
+(`Task.variables`). The answer (`AnswerFields`) is the last JSON object with an `answer` that begins a line of the
+standard output, or of the response; what else is printed is ignored. docs/guides/own-agent.md says what each name is.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ratchet.agents.core.task import labels_text
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError
 from ratchet.core.http.clients import BadResponse, open_async_client, send_request
 from ratchet.core.records import Question
-from ratchet.core.text import plain_line, read_json
+from ratchet.core.text import plain_line, short_line, storable_value
 from ratchet.inference.engine import EngineError
 from ratchet.inference.thoughts import without_thoughts
 
@@ -54,7 +57,7 @@ class Settings(Section):
     """Beginnings of lines of system messages that the model is not shown: Claude Code's first may differ in each
     request."""
     port: int = Field(8400, ge=0, le=65535)
-    """Port of the gateway where programs come by themselves; else it takes a free one."""
+    """Port of the gateway where programs come by themselves."""
 
     @model_validator(mode="after")
     def _check_program(self) -> Settings:
@@ -71,12 +74,33 @@ MAX_COMPLAINT = 2000
 """Characters of its standard error that are kept."""
 GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
-OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "RATCHET_API_KEY")
-"""Variables of this process that a program with an environment of its own does not inherit."""
+NOT_INHERITED = {
+    *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "RATCHET_API_KEY"),
+    *("OPENAI_API_TYPE", "OPENAI_PROXY", "ANTHROPIC_PROXY", "ANTHROPIC_AUTH_TOKEN"),
+    *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
+}
+"""Variables of this process that a program does not inherit: it may have an environment of its own, and by those of
+OpenAI's and Anthropic's clients it would ask another server than the gateway."""
 
 
 class ProgramError(EngineError):
     """The program failed for a reason that is not the model's: the trajectory is to be sampled again."""
+
+
+def _number_as_text(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Text = Annotated[str, BeforeValidator(_number_as_text)]
+
+
+class AnswerFields(BaseModel):
+    """A program's own words: a JSON object with an `answer`. Numbers are read as texts."""
+
+    answer: Text
+    explanation: Annotated[str, BeforeValidator(lambda value: "" if value is None else _number_as_text(value))] = ""
+    documents: tuple[Text, ...] | None = None
+    """The ids of the documents that support it."""
 
 
 class ProgramAnswer(BaseModel):
@@ -89,9 +113,17 @@ class ProgramAnswer(BaseModel):
     explanation: str = ""
     documents: tuple[str, ...] | None = None
     problem: str = ""
-    """Why there is no answer, in one line."""
+    """Why there is no answer, or what it ran into, in one line."""
     complaint: str = ""
     """The end of its standard error, where there is no answer."""
+    timed_out: bool = False
+    """Its time was up; the answer is what it had printed by then."""
+
+    @classmethod
+    def of(cls, said: AnswerFields) -> ProgramAnswer:
+        """The answer without the thoughts of a model that the program passes on."""
+        texts = without_thoughts(said.answer), without_thoughts(said.explanation)
+        return cls(answer=texts[0], explanation=texts[1], documents=said.documents)
 
 
 @dataclass(frozen=True)
@@ -118,79 +150,92 @@ class Task:
         return cls(question.text, question.id, question.form, labels, sample, f"{own}/v1", key, role, f"{own}/search")
 
     def variables(self) -> dict[str, str]:
+        address = self.base_url.removesuffix("/v1")
         return {
             "RATCHET_QUESTION": self.question.replace("\0", " "),
             "RATCHET_QUESTION_ID": self.question_id.replace("\0", " "),
             "RATCHET_SAMPLE": str(self.sample),
             "RATCHET_SEARCH_URL": self.search_url,
-            "OPENAI_BASE_URL": self.base_url,
+            **dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), self.base_url),
             "OPENAI_API_KEY": self.api_key,
             "OPENAI_MODEL": self.model,
-            "ANTHROPIC_BASE_URL": self.base_url.removesuffix("/v1"),
+            **dict.fromkeys(("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"), address),
             "ANTHROPIC_API_KEY": self.api_key,
         }
+
+
+def environment(task: Task, own: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program. `own`: the config's variables. No proxy is asked for the gateway."""
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    variables = {**inherited, **task.variables(), **own}
+    for name in ("NO_PROXY", "no_proxy"):
+        if variables.get(name) != "*":
+            variables[name] = ",".join(filter(None, (variables.get(name), "127.0.0.1")))
+    return variables
 
 
 async def run_program(command: Sequence[str], env: Mapping[str, str], task: Task, seconds: float) -> ProgramAnswer:
     """Start the program, and end it with all of its processes when it is done, cancelled, or out of time.
 
-    Raises ProgramError where the time was up, UserError where it cannot be started.
+    Raises UserError where it cannot be started.
     """
-    inherited = {name: value for name, value in os.environ.items() if name not in OURS}
-    # A proxy of this machine's must not be asked for the gateway.
-    local = {
-        name: f"{inherited[name]},127.0.0.1" if inherited.get(name) else "127.0.0.1"
-        for name in ("NO_PROXY", "no_proxy")
-    }
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**inherited, **local, **task.variables(), **env},
+            env=environment(task, env),
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"system.settings.command: {command[0]} cannot be started ({reason})") from error
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    output = asyncio.ensure_future(_read_end(process.stdout, MAX_OUTPUT))
-    errors = asyncio.ensure_future(_read_end(process.stderr, 4 * MAX_COMPLAINT))
+    output, errors = bytearray(), bytearray()
+    reading = [
+        asyncio.ensure_future(_read_end(process.stdout, output, MAX_OUTPUT)),
+        asyncio.ensure_future(_read_end(process.stderr, errors, 4 * MAX_COMPLAINT)),
+    ]
+    status, timed_out = 0, False
     try:
         async with asyncio.timeout(seconds):
             with contextlib.suppress(ConnectionError):  # it may not read its input
                 process.stdin.write(json.dumps(asdict(task)).encode())
                 await process.stdin.drain()
                 process.stdin.close()
-            status = await process.wait()
+            status = await _exit_status(process)
     except TimeoutError:
-        raise ProgramError(
-            f"the program gave no answer in {seconds:g} s, which system.settings.timeout allows"
-        ) from None
+        timed_out = True
     finally:
         await _end_group(process)
-        # What left the group may hold the pipes open.
-        await asyncio.wait({output, errors}, timeout=GRACE)
-        for reading in (output, errors):
-            reading.cancel()
-    complaint = _text(errors)[-MAX_COMPLAINT:].strip()
+        await asyncio.to_thread(_end_escaped, task.api_key)
+        # What escaped with another environment may hold the pipes open.
+        await asyncio.wait(reading, timeout=GRACE)
+        for pipe in reading:
+            pipe.cancel()
+    complaint = errors.decode(errors="replace")[-MAX_COMPLAINT:].strip()
     if status:
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         last = next((line for line in reversed(complaint.splitlines()) if line.strip()), "")
         return ProgramAnswer(answer=None, problem=f"the program {how}: {plain_line(last)[:300]}", complaint=complaint)
-    lines = (line for line in reversed(_text(output).splitlines()) if line.lstrip().startswith("{"))
-    told = read_answer(next(lines, ""))
-    return told if told.answer is not None else told.model_copy(update={"complaint": complaint})
+    given = read_answer(output.decode(errors="replace"))
+    if timed_out:
+        given = given.model_copy(update={"problem": _late("the program", seconds), "timed_out": True})
+    return given.model_copy(update={"complaint": complaint}) if given.problem else given
+
+
+def _late(who: str, seconds: float) -> str:
+    return f"{who} did not end in {seconds:g} s, which system.settings.timeout allows"
 
 
 async def ask_program(url: str, task: Task, seconds: float) -> ProgramAnswer:
-    """Send the task to a running program, and wait for its answer. ProgramError where nothing answers in time."""
+    """Send the task to a running program, and wait for its answer. ProgramError where nothing answers."""
     try:
         async with asyncio.timeout(seconds), open_async_client(trust_env=False, timeout=None) as client:
             answer = await send_request(client, client.build_request("POST", url, json=asdict(task)), MAX_OUTPUT)
     except TimeoutError:
-        raise ProgramError(f"{url}: no answer in {seconds:g} s, which system.settings.timeout allows") from None
+        return ProgramAnswer(answer=None, problem=_late(url, seconds), timed_out=True)
     except (httpx.TransportError, BadResponse) as error:
         raise ProgramError(f"{url}: {str(error) or type(error).__name__}; is the program running?") from error
     if not answer.is_success:
@@ -199,34 +244,45 @@ async def ask_program(url: str, task: Task, seconds: float) -> ProgramAnswer:
     return read_answer(answer.text)
 
 
-def read_answer(text: str) -> ProgramAnswer:
-    """The answer in a JSON object."""
+OBJECT = re.compile(r"(?:^|\r)[ \t]*(?=\{)", re.MULTILINE)
+"""Where a line begins with a JSON object."""
+
+
+def read_answer(output: str) -> ProgramAnswer:
+    """The answer in the last JSON object that has one, of those that begin a line; it may stand on several lines."""
+    last: dict[str, Any] = {}
+    end = 0
+    for opening in OBJECT.finditer(output):
+        if opening.end() < end:
+            continue
+        with contextlib.suppress(ValueError, RecursionError):
+            value, end = json.JSONDecoder().raw_decode(output, opening.end())
+            last = value if "answer" in value else last
+    if not last:
+        printed = short_line(output.strip().rpartition("\n")[2]) or "nothing"
+        problem = f"the program gave no JSON object with an `answer`; its last line is: {printed}"
+        return ProgramAnswer(answer=None, problem=problem)
     try:
-        value = read_json(text) if text else None
-        if not isinstance(value, dict) or not isinstance(value.get("answer"), str):
-            raise ValueError("no JSON object with a text `answer`")
-        known = {"answer", "explanation", "documents"}
-        answer = ProgramAnswer.model_validate({key: value[key] for key in known & value.keys()})
-        said = {name: without_thoughts(getattr(answer, name)) for name in ("answer", "explanation")}
-        return answer.model_copy(update=said)
+        return ProgramAnswer.of(AnswerFields.model_validate(storable_value(last)))
     except ValidationError as error:
         first = error.errors()[0]
-        return ProgramAnswer(answer=None, problem=f"its answer's {first['loc'][0]}: {first['msg']}")
+        name, given = ".".join(map(str, first["loc"])), short_line(json.dumps(first["input"]))
+        return ProgramAnswer(answer=None, problem=f"the program's `{name}`: {first['msg']} ({given})")
     except ValueError as error:
-        return ProgramAnswer(answer=None, problem=f"the program gave no answer ({error})")
+        return ProgramAnswer(answer=None, problem=f"the program's answer: {error}")
 
 
-async def _read_end(stream: asyncio.StreamReader, size: int) -> bytes:
-    kept = bytearray()
+async def _read_end(stream: asyncio.StreamReader, kept: bytearray, size: int) -> None:
     while part := await stream.read(1 << 16):
         kept += part
         del kept[:-size]
-    return bytes(kept)
 
 
-def _text(reading: asyncio.Future[bytes]) -> str:
-    ended = reading.done() and not reading.cancelled()
-    return reading.result().decode(errors="replace") if ended else ""
+async def _exit_status(process: asyncio.subprocess.Process) -> int:
+    """The status with which it ends. Its own `wait` also waits, in Python 3.11, for whatever else holds its pipes."""
+    while process.returncode is None:  # noqa: ASYNC110 - nothing else tells
+        await asyncio.sleep(0.05)
+    return process.returncode
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:
@@ -234,4 +290,13 @@ async def _end_group(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), GRACE)
+            await asyncio.wait_for(_exit_status(process), GRACE)
+
+
+def _end_escaped(key: str) -> None:
+    """Kill what left the program's process group, such as a daemon: it has the trajectory's random key in its
+    environment. Only Linux tells the environment of a process."""
+    for process in Path("/proc").glob("[1-9]*"):
+        with contextlib.suppress(OSError):
+            if key.encode() in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)

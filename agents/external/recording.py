@@ -95,6 +95,8 @@ class Recording:
         self.asked = 0
         self.out_of_budget = ""
         """Why a request had no room, if one had none."""
+        self.refusal = ""
+        """Why the last request that was refused was."""
         self._history, self._call_numbers = History(), itertools.count(1)
         self._running, self._last = 0, time.monotonic()
         self._left_out = set[str]()
@@ -116,6 +118,7 @@ class Recording:
         try:
             return await self._chat(asked)
         except ApiError as error:
+            self.refusal = error.detail
             self.tools.note(self.settings.roles[0], f"a request was refused: {error.detail}")
             raise
         except OutOfBudget as error:
@@ -186,6 +189,8 @@ class Recording:
         calls = calls[:1] if one else calls
         own = tuple(replace(call, id=CALL_ID.format(next(self._call_numbers))) for call in calls)
         reply = dialogue.turns[-1] = replace(dialogue.turns[-1], text=text.strip(), calls=own)
+        if tools:
+            dialogue.row.tool_calls = (dialogue.row.tool_calls or 0) + len(own)
         end = Position(dialogue, dialogue.row, len(dialogue.ids), len(dialogue.turns))
         self._history.record(opening, [*turns, reply], end)
         thoughts = dialogue.thought_tokens(completion)

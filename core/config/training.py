@@ -81,6 +81,9 @@ class TrainingConfig(Section):
     role_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default={}, exclude_if=lambda weights: not weights)
     """Factors on the loss of roles' rows, such as `{searcher: 2}`; with `dpo` and `kto`, on the log-probabilities of
     their tokens. Default: 1 for each. A role with 0 acts and is not trained."""
+    conversations: Literal["main", "tools", "answer", "all"] = Field("main", exclude_if=lambda which: which == "main")
+    """A program's conversations that are trained on: those with a tool call (`tools`), the one with the final answer
+    (`answer`), or both, and all where no tools are offered (`main`)."""
     backend: Literal["peft", "unsloth"] = "peft"
     """Library that trains the adapter; `unsloth` with `sft` alone, and on rows without weights."""
     four_bit: bool = False

@@ -24,8 +24,15 @@ from tests.helpers.waiting import wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 PROGRAM = """
 found = post(task["search_url"], query=task["question"], k=1)["passages"]
-print(json.dumps({"answer": ask(found[0]["text"] + " " + task["question"])}))
+said = ask(found[0]["text"] + " " + task["question"])
+while os.environ.get("LOOPS") == task["question_id"] and task["sample"] == 1:
+    said = ask(said + " harbour")
+print(json.dumps({"answer": said}))
 """
+
+
+LOOPING = {"env": {"LOOPS": "train-0"}, "timeout": 20.0}
+"""One of the twelve trajectories asks the model without an end."""
 
 
 def experiment(folder: Path, delay: float = 0.0, **settings: Any) -> Path:
@@ -34,7 +41,8 @@ def experiment(folder: Path, delay: float = 0.0, **settings: Any) -> Path:
     (folder / "program.py").write_text(HEAD + PROGRAM)
     write_lines(folder / "script.jsonl", {"match": "harbour", "replies": ["Ada Torrin", "nobody"], "delay": delay})
     config = yaml.safe_load(path.read_text())
-    settings = settings or {"command": [sys.executable, "-S", str(folder / "program.py")]}
+    if "port" not in settings:
+        settings["command"] = [sys.executable, "-S", str(folder / "program.py")]
     config["system"] = {"name": "external", "settings": settings, "roles": {"default": {"max_tokens": 32}}}
     path.write_text(yaml.safe_dump(config))
     done = command("-m", "ratchet", "index", "--config", str(path))
@@ -47,7 +55,7 @@ def stored(folder: Path) -> list[Trajectory]:
 
 
 def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_path: Path) -> None:
-    config = experiment(tmp_path, delay=0.3)
+    config = experiment(tmp_path, delay=0.3, **LOOPING)
     part = tmp_path / "run/round-1/trajectories/part-0.jsonl"
     words = [sys.executable, "-m", "ratchet", "sample", "--config", str(config), "--set", "sampling.concurrency=2"]
     first = subprocess.Popen(words, cwd=ROOT, env=preloaded(), stderr=subprocess.DEVNULL)
@@ -58,17 +66,35 @@ def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_
     assert done.returncode == 0, done.stdout
     assert part.read_bytes().splitlines()[: len(before) - 1] == before[:-1], "what was finished was not sampled again"
     trajectories = stored(tmp_path)
-    assert len(trajectories) == 12 and {one.status for one in trajectories} == {"finished"}
-    assert {one.answer for one in trajectories} == {"Ada Torrin", "nobody"}
+    [looping] = [one for one in trajectories if (one.question_id, one.sample) == ("train-0", 1)]
+    assert looping.status == "out_of_budget" and len(looping.model_calls) > 2, looping.error
+    ended = {one.error or one.status for one in trajectories if one != looping}
+    assert len(trajectories) == 12 and ended == {"finished"}
+    assert {one.answer for one in trajectories if one != looping} == {"Ada Torrin", "nobody"}
+    kept_bytes = part.read_bytes()
+    again = command(*words[1:])
+    assert again.returncode == 0 and part.read_bytes() == kept_bytes, "a program that loops is not sampled again"
 
     scored = command("-m", "ratchet", "score", "--config", str(config))
     assert scored.returncode == 0, scored.stdout
-    kept = Selection.model_validate_json((tmp_path / "run/round-1/selection.json").read_text()).kept
+    selection = Selection.model_validate_json((tmp_path / "run/round-1/selection.json").read_text())
+    [choice] = [one for one in selection.questions if one.question_id == "train-0"]
+    assert choice.rewards[looping.key] == 0, "it counts as the worst, and is not left out of the mean"
+    kept = selection.kept
     rows, _ = build_rows(trajectories, kept, 1000)
     assert rows and check_rows(rows, {one.key: one for one in trajectories}) == len(rows)
     counted = command("-m", "ratchet", "gateway", "--config", str(config), "--recorded")
-    assert "12 trajectories: 12 finished\n12 model calls, 0 of them" in counted.stdout
+    assert "12 trajectories: 11 finished, 1 out_of_budget\n" in counted.stdout
     assert "0 conversations have 0 assistant turns that the model did not say there" in counted.stdout
+
+
+def test_programs_that_never_reach_the_gateway_stop_the_run_and_the_evaluation(tmp_path: Path) -> None:
+    config = experiment(tmp_path)
+    (tmp_path / "program.py").write_text('print(\'{"answer": "Ada Torrin"}\')')
+    for stage in (["sample"], ["evaluate", "--base-only"]):
+        done = command("-m", "ratchet", *stage, "--config", str(config))
+        assert done.returncode == 2 and "trajectories failed" in done.stdout, done.stdout
+        assert "set its client's base URL to OPENAI_BASE_URL" in done.stdout
 
 
 def test_programs_that_come_by_themselves_find_the_open_trajectories(tmp_path: Path) -> None:

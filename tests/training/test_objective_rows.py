@@ -231,7 +231,9 @@ def test_the_report_marks_the_actions_that_have_rows(model: Path, tmp_path: Path
     [stored] = TrajectoryStore(folder.trajectories).read(["t3-0"])
     first, second = (call for call in stored.model_calls if call.conversation == 0)
     row = rows["t3-0", 0]
-    assert count_rows(folder.rows) == 72 and row.learns(first.start, first.end) and row.learns(second.start, second.end)
+    assert (
+        count_rows(folder.rows)[0] == 72 and row.learns(first.start, first.end) and row.learns(second.start, second.end)
+    )
     assert not row.learns(second.start, second.end + 1) and not row.learns(first.start, second.end)
     [searcher] = (call for call in stored.model_calls if call.conversation == 1)
     assert ("t3-0", 1) not in rows and searcher.start > 0

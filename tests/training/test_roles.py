@@ -94,17 +94,21 @@ def test_an_objective_of_ones_own_sees_the_role_of_each_row(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("weights", "message"),
+    ("training", "message"),
     [
-        ({"seacher": 2}, r"training\.role_weights\.seacher: no role of this name is trained .*did you mean 'searcher'"),
-        ({"searcher": -1}, r"training\.role_weights\.searcher.*greater than or equal to 0"),
+        ({"conversations": "all"}, r"training\.conversations: .* no system\.name here is `external`"),
+        (
+            {"role_weights": {"seacher": 2}},
+            r"training\.role_weights\.seacher: no role of this name is trained .*did you mean 'searcher'",
+        ),
+        ({"role_weights": {"searcher": -1}}, r"training\.role_weights\.searcher.*greater than or equal to 0"),
     ],
 )
 def test_a_wrong_role_or_weight_is_refused_when_the_config_is_read(
-    tmp_path: Path, weights: dict[str, float], message: str
+    tmp_path: Path, training: dict[str, Any], message: str
 ) -> None:
     path, _, _ = make_run(tmp_path)
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"training": {"role_weights": weights}}))
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"training": training}))
     with pytest.raises(UserError, match=message):
         open_config(path)
 

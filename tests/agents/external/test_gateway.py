@@ -212,7 +212,7 @@ async def test_what_cannot_be_done_is_refused_in_openais_form_and_noted() -> Non
         return "Ada"
 
     trajectory = await record(program, numbered, max_context=300)
-    assert trajectory.status == "finished" and not trajectory.model_calls
+    assert trajectory.status == "out_of_budget" and not trajectory.model_calls
     assert len([event for event in trajectory.events if isinstance(event, Note)]) == 3
 
 
@@ -220,9 +220,10 @@ async def test_searches_are_recorded_and_give_the_documents_of_the_answer() -> N
     async def program(client: httpx.AsyncClient) -> None:
         found = (await client.post("/search", json={"query": QUESTION.text, "k": 2})).json()["passages"]
         assert [one["text"] for one in found] == ["Ada built it.", "fact 2"]
+        await say(client, [user("Who?")])
         await client.post("/finish", json={"answer": "Ada", "documents": ["c2", "none"]})
 
-    trajectory = await record(program, [])
+    trajectory = await record(program, numbered)
     assert [one.id for one in trajectory.passages] == ["c2"] and trajectory.searches[0].query == QUESTION.text
 
 

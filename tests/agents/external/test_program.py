@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import sys
 import threading
 import zlib
@@ -9,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from ratchet.agents.core.system import load_system
@@ -68,10 +71,23 @@ print("done")
 @pytest.mark.parametrize(
     ("source", "status", "error"),
     [
-        ("raise SystemExit('no key')", "failed", "ended with status 1: no key, and asked no model"),
+        (
+            "raise SystemExit('no key')",
+            "failed",
+            "ended with status 1: no key; no model answered it through the gateway: ",
+        ),
+        ("ask([{'type': 'image_url'}])", "failed", "no model answered it through the gateway"),
+        ("print(json.dumps({'answer': 'Ada'}))", "failed", "set its client's base URL to OPENAI_BASE_URL"),
         ("ask('x'); raise SystemExit('cannot read that')", "unparsed", "ended with status 1: cannot read that"),
-        ("ask('x'); print('Ada')", "unparsed", "no JSON object with a text `answer`"),
-        ("ask('x'); print({'answer': 3})", "unparsed", "gave no answer"),
+        ("ask('x'); print('Ada')", "unparsed", "no JSON object with an `answer`"),
+        ("ask('x'); print(json.dumps({'reply': 'Ada'}))", "unparsed", 'its last line is: {"reply": "Ada"}'),
+        (
+            "ask('x'); print(json.dumps({'answer': None}))",
+            "unparsed",
+            "`answer`: Input should be a valid string (null)",
+        ),
+        ("ask('x'); print(json.dumps({'answer': 'a', 'documents': 1}))", "unparsed", "`documents`: Input should be"),
+        ("ask('x'); print({'answer': 3})", "unparsed", "an `answer`; its last line is: {'answer': 3}"),
         ("ask('x'); os.kill(os.getpid(), 9)", "unparsed", "was killed by signal 9"),
         ("ask('x ' * 90000)", "out_of_budget", "context"),
     ],
@@ -85,9 +101,78 @@ async def test_what_goes_wrong_is_the_trajectorys_status_in_one_line(
         assert any("on the way" in event.text for event in done.events if isinstance(event, Note))
 
 
-async def test_a_program_that_does_not_end_in_time_failed(tmp_path: Path) -> None:
-    done = await run(tmp_path, "time.sleep(600)", timeout=0.5)
-    assert done.status == "failed" and "in 0.5 s, which system.settings.timeout allows" in done.error
+@pytest.mark.parametrize(
+    ("source", "status", "answer"),
+    [
+        ("time.sleep(600)", "failed", ""),
+        ("ask('x')\nwhile True: time.sleep(0.1)", "out_of_budget", ""),
+        ("print(json.dumps({'answer': ask('x')}), flush=True); time.sleep(600)", "out_of_budget", "Ada Torrin"),
+    ],
+)
+async def test_a_program_that_loops_is_out_of_budget_with_what_it_had(
+    tmp_path: Path, source: str, status: str, answer: str
+) -> None:
+    found = "post(os.environ['RATCHET_SEARCH_URL'], query=task['question'])\n"
+    done = await run(tmp_path, found + source, timeout=1.5)
+    assert (done.status, done.answer) == (status, answer), done.error
+    assert "in 1.5 s, which system.settings.timeout allows" in done.error
+    assert len(done.searches) == 1 and len(done.model_calls) == (status != "failed")
+
+
+async def test_a_claim_whose_program_loops_has_no_label(tmp_path: Path) -> None:
+    done = await run(tmp_path, "ask('x'); time.sleep(600)", CLAIM, timeout=1.5)
+    assert (done.status, done.answer) == ("out_of_budget", "")
+
+
+async def test_no_client_of_the_program_is_led_past_the_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_BASE", "ANTHROPIC_API_URL", "OPENAI_PROXY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.setenv(name, "http://elsewhere.example")
+    monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "intranet.example")
+    done = await run(
+        tmp_path,
+        """
+own = os.environ["OPENAI_BASE_URL"]
+assert os.environ["OPENAI_API_BASE"] == own
+assert {os.environ[f"ANTHROPIC_{kind}"] + "/v1" for kind in ("BASE_URL", "API_URL", "API_BASE")} == {own}
+assert not {"OPENAI_PROXY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK"} & {*os.environ}
+assert os.environ["HTTP_PROXY"] == "http://127.0.0.1:9" and os.environ["NO_PROXY"] == "mine.example,127.0.0.1"
+assert os.environ["no_proxy"] == "intranet.example,127.0.0.1"
+print(json.dumps({"answer": ask("x")}))
+""",
+        env={"NO_PROXY": "mine.example"},
+    )
+    assert done.status == "finished", done.error
+
+
+async def test_a_document_that_no_search_found_is_named(tmp_path: Path) -> None:
+    found = "post(os.environ['RATCHET_SEARCH_URL'], query=task['question'])\nask('x')\n"
+    done = await run(tmp_path, found + "print(json.dumps({'answer': 3, 'documents': ['c1', 7]}))")
+    assert (done.answer, [one.id for one in done.passages]) == ("3", ["c1"])
+    assert any("documents that no search" in one.text and "7" in one.text for one in done.events if one.kind == "note")
+
+
+@pytest.mark.parametrize("environment", ["None", "{}"])
+async def test_a_process_that_left_the_group_ends_with_its_trajectory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str
+) -> None:
+    monkeypatch.setattr("ratchet.agents.external.program.GRACE", 0.3)
+    source = f"""
+child = subprocess.Popen(["sleep", "600"], start_new_session=True, env={environment})
+print(json.dumps({{"answer": ask("x"), "explanation": child.pid}}))
+"""
+    done = await run(tmp_path, source)
+    assert done.status == "finished", "what holds the pipes open does not take the answer away"
+    child = Path("/proc") / done.explanation
+    if environment == "{}":  # nothing tells whose it is
+        os.kill(int(done.explanation), signal.SIGKILL)
+        await asyncio.sleep(0.1)  # its pipes close
+    else:
+        assert not child.exists() or "zombie" in (child / "status").read_text()
 
 
 async def test_a_program_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -127,7 +212,8 @@ async def test_a_running_program_is_asked_over_http() -> None:
     class Running(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             task = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            Task(**task)
+            ask = {"model": Task(**task).model, "messages": [{"role": "user", "content": "Who?"}]}
+            httpx.post(f"{task['base_url']}/chat/completions", json=ask, trust_env=False).raise_for_status()
             self.send_response(200 if task["sample"] == 3 else 500)
             body = b'{"answer": "Ada"}'
             if "deflate" in self.headers["Accept-Encoding"]:  # aiohttp takes it before gzip
@@ -143,7 +229,7 @@ async def test_a_running_program_is_asked_over_http() -> None:
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}/answer"
     try:
-        done = await play({"name": "external", "settings": {"url": url}}, engine([]))
+        done = await play({"name": "external", "settings": {"url": url}}, engine(["Ada"]))
         assert (done.status, done.answer) == ("finished", "Ada")
     finally:
         await asyncio.to_thread(server.shutdown)
@@ -155,9 +241,25 @@ async def test_a_running_program_is_asked_over_http() -> None:
 
 def test_an_answer_is_read_from_json_alone() -> None:
     assert read_answer('{"answer": "Ada", "documents": ["c1"], "more": 1}').documents == ("c1",)
-    assert read_answer('{"answer": "Ada", "documents": 1}').answer is None
     assert read_answer('{"answer": "<think>Bo</think>Ada"}').answer == "Ada"
     assert read_answer("[" * 5000).answer is None
+    read = read_answer('{"answer": 1867.5, "explanation": null, "documents": [7, "c1"]}')
+    assert (read.answer, read.explanation, read.documents) == ("1867.5", "", ("7", "c1"))
+    assert read_answer('{"answer": "Ada", "documents": null}').documents is None
+    for refused in ('{"answer": true}', '{"answer": ["Ada"]}', '{"answer": "Ada", "documents": [["c1"]]}'):
+        assert read_answer(refused).answer is None
+
+
+def test_the_answer_is_found_among_what_else_a_program_prints() -> None:
+    logged = '{"level": "info", "message": {"answer": "no"}}'
+    for output in (
+        f'{logged}\n{{"answer": "Ada"}}\n{logged}\n',
+        "50%\r100%\r" + json.dumps({"answer": "Ada"}) + " done",
+        "on the way {\n" + json.dumps({"answer": "Ada", "steps": [{"answer": "no"}]}, indent=2) + "\n{bye}",
+        '{"answer": "no"}\n  {"answer": "Ada"}',
+    ):
+        assert read_answer(output).answer == "Ada", output
+    assert "no JSON object with an `answer`" in read_answer("").problem
 
 
 def test_a_change_of_the_programs_files_is_another_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from ratchet.core.records import Note
-from tests.helpers.gateway import learnt, numbered, record, texts, user
+from tests.helpers.gateway import learnt, numbered, record, say, texts, user
 from tests.helpers.playing import QUESTION
 from tests.helpers.reward_cases import rule_score
 
@@ -134,6 +134,7 @@ async def test_what_these_protocols_cannot_do_is_refused_by_the_fields_name() ->
 
 def test_a_program_reports_its_steps_and_its_own_reward() -> None:
     async def program(client: httpx.AsyncClient) -> str:
+        await say(client, [user("Who?")])
         assert (await client.post("/step", json={"text": "planned"})).status_code == 200
         for body, status in (({"reward": 0.25, "text": "tests"}, 200), ({"reward": 2}, 400), ({"reward": 0.75}, 200)):
             assert (await client.post("/reward", json=body)).status_code == status
@@ -154,5 +155,6 @@ def test_a_program_reports_its_steps_and_its_own_reward() -> None:
     ]
 
 
-async def silent(_: httpx.AsyncClient) -> str:
+async def silent(client: httpx.AsyncClient) -> str:
+    await say(client, [user("Who?")])
     return "Ada"
