@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree, which
@@ -112,11 +113,11 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files whose tests mostly wait first, and then those with long tests, so that processes that share the tests are
-    all busy, and end at about the same time."""
+    """Files whose tests mostly wait first, and then those with the most long tests, so that processes that share the
+    tests are all busy, and end at about the same time."""
     waiting = {item.path for item in items if {"vllm", "cluster"} & set(item.keywords)}
-    long = {item.path for item in items if "slow" in item.keywords}
-    items.sort(key=lambda item: (item.path not in waiting, item.path not in long))
+    long = Counter(item.path for item in items if "slow" in item.keywords)
+    items.sort(key=lambda item: (item.path not in waiting, -long[item.path]))
 
 
 @pytest.fixture(autouse=True)
