@@ -23,6 +23,7 @@ from ratchet.core.config import Config, ModelConfig, parse
 from ratchet.core.config.models import ADAPTERS
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.escape import shell_line
+from ratchet.core.locks import WAIT_OF_JOB, Lock
 from ratchet.inference.engines import concurrency_variable, merged_variable, url_variable
 from ratchet.inference.footprint import footprint
 from ratchet.inference.model_check import check_chat, check_weights
@@ -45,7 +46,8 @@ from ratchet.retrieval.footprint import encoder_memory
 from ratchet.rounds.plan import model_uses
 
 MERGED = "merged"
-"""The folder of weights with an adapter merged into them, in the run folder while they are served."""
+"""The folder in the run folder of weights with the latest adapter merged into them. Jobs that share a stage serve it
+together, so none deletes it."""
 
 
 def check(options: argparse.Namespace) -> None:
@@ -75,7 +77,7 @@ def serve(config: Config, options: argparse.Namespace) -> None:
     chosen = options.models.split(",") if options.models else None
     specs = _specs(config, chosen)
     merged = ""
-    if options.merge:
+    if options.merge and not options.dry_run:
         specs, merged = _with_merged(config, specs, options.merge)
     if not specs and not command:
         raise UserError(f"{options.config}: no model has engine: vllm and no url, so there is nothing to serve")
@@ -115,8 +117,6 @@ def serve(config: Config, options: argparse.Namespace) -> None:
         except ServingFailed as error:
             print(f"error: {error}", file=sys.stderr)
             status = 1
-    if merged and not status:
-        shutil.rmtree(config.folder / MERGED, ignore_errors=True)  # as large as the model; else it is used again
     sys.exit(status)
 
 
@@ -131,11 +131,16 @@ def _with_merged(config: Config, specs: Sequence[ServerSpec], adapter: Path) -> 
     if trained in config.sampling.teacher.models:
         raise UserError(f"models.{trained}.serve.merge: sampling.teacher plays without the adapter; leave it out")
     if (trained,) not in [spec.names for spec in specs]:
-        raise UserError(f"--merge: the model {trained}, which is trained, is not served alone; name it in --models")
+        raise UserError(f"--merge: the model {trained}, which is trained, has no server of its own: name it in --models, or "
+            "leave models.*.serve.merge out where other models share its server")
     from ratchet.export.weights import check_merged, export_merged, open_trained_model
 
     model = open_trained_model(adapter, trained, config.models[trained], adapter.parent.name)
-    folder = export_merged(model, config.folder / MERGED / model.adapter.digest, config.models[trained].dtype)
+    place = config.folder / MERGED
+    with Lock(place.with_name(f".{MERGED}.lock"), f"the weights in {place}", wait=WAIT_OF_JOB):
+        for other in set(place.glob("*")) - {place / model.adapter.digest}:
+            shutil.rmtree(other)  # an earlier round's, as large as the model
+        folder = export_merged(model, place / model.adapter.digest, config.models[trained].dtype)
     print_status(check_merged(model, folder, config.models[trained].dtype))
     plain = config.models[trained].serve
     arguments = {name: value for name, value in plain.arguments.items() if name not in ADAPTERS}

@@ -43,7 +43,7 @@ from ratchet.rewards.reward import (
     load_reward,
 )
 from ratchet.rewards.runs import undecided
-from ratchet.rewards.selection import strict_reward
+from ratchet.rewards.selection import ALONE, TIE, strict_reward
 from ratchet.rewards.store import call_log_file, current_settings, kept_log_file, record_settings, score_file
 from ratchet.sampling.store import Outline, Trajectories
 
@@ -254,7 +254,7 @@ class Scorer:
             inputs = replace(self._inputs, own_settings=self._own_settings(reward))
             scores[outline.key, name] = await work.score(reward, outline, inputs)
         value = strict_reward(question, outline, scores, weights, rule.keep_status)
-        return value is not None and value > (rule.min_reward or 0.0)
+        return value is not None and value > (rule.min_reward or 0.0) + TIE
 
     @cached_property
     def _inputs(self) -> Inputs:
@@ -320,6 +320,11 @@ def check_enough(rewards: RewardsConfig) -> None:
         )
     if rewards.select.min_reward is None:
         raise UserError("sampling.enough: set rewards.select.min_reward, above which a trajectory is good")
+    if compared := [key for key, value in ALONE.items() if getattr(rewards.select, key) != value]:
+        raise UserError(
+            f"sampling.enough: rewards.select.{compared[0]} compares good samples of a question with bad ones, which are "
+            "then not sampled; leave one of them out"
+        )
 
 
 def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:

@@ -26,6 +26,7 @@ from ratchet.core.config import Config, ExploreConfig, SystemConfig, TeacherConf
 from ratchet.core.config.models import DEFAULT_CONCURRENCY
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import Segment
+from ratchet.core.locks import WAIT_OF_JOB, Lock
 from ratchet.core.progress import FIRST_LOOK, Progress
 from ratchet.core.records import Event, Question, Status, Trajectory, content_key, questions_digest
 from ratchet.core.tasks import gather_or_cancel, run_or_cancel
@@ -217,10 +218,11 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
                 limited.append((one_pass.enough, jobs, store, manifest))
             store.plan(manifest.without(skipped))
             part, parts = one_pass.part
+            jobs = [job for job in jobs if job.key not in skipped]
             if sequential:
                 check_sequence(one_pass, jobs, store.finished(), resources, context.scope)
             places = set(range(len(one_pass.questions))[part::parts][: one_pass.first])
-            jobs = [job for job in jobs if job.place in places and job.key not in skipped]
+            jobs = [job for job in jobs if job.place in places]
             planned.append(jobs)
             seen = _sizes(store)
             done = store.finished()
@@ -229,6 +231,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             segment = stack.enter_context(store.open_segment(one_pass.segment))
             if _sizes(store) != seen:  # another writer added to it while we waited for the file
                 done = store.finished()
+                done |= runner.run(one_pass.enough.skipped(jobs, store)) if one_pass.enough else set()
             missing += [
                 ((one_pass.group, job.place), Task(job, system, context, segment, one_pass.enough))
                 for job in jobs
@@ -254,8 +257,10 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
                 )
         left = set[str]()
         for enough, jobs, store, manifest in limited:
-            skipped = runner.run(enough.skipped(jobs, store))  # by other commands too, which do parts of the pass
-            store.plan(manifest.without(skipped))
+            # By other commands too, which do parts of the pass: the last one has seen what all of them sampled.
+            with Lock(store.folder / ".manifest.lock", str(store.manifest_path), wait=WAIT_OF_JOB):
+                skipped = runner.run(enough.skipped(jobs, store))
+                store.plan(manifest.without(skipped))
             left |= skipped
     return [[job.key for job in jobs if job.key not in left] for jobs in planned]
 

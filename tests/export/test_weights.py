@@ -72,7 +72,9 @@ def test_served_merged_weights_are_compared_with_the_adapter_first(trained: Path
     config = load_config(trained)
     specs = server_specs(config.model_copy(update={"models": {"agent": vllm(config.models["agent"])}}), None)
     adapter = run_folder / "round-1/adapter"
+    (run_folder / "merged/earlier").mkdir(parents=True)
     [spec], digest = _with_merged(config, specs, adapter)
+    assert [path.name for path in (run_folder / "merged").iterdir()] == [digest], "one model's weights at most"
     assert digest == adapter_digest(adapter) and not spec.lora_rank and spec.served_name == specs[0].served_name
     model = weights.open_trained_model(adapter, "agent", config.models["agent"], "x")
     said = weights.check_merged(model, Path(spec.model.path), "float32")

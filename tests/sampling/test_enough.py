@@ -9,7 +9,7 @@ import pytest
 from ratchet.commands.sample import sample_round
 from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
-from ratchet.core.files import write_jsonl
+from ratchet.core.files import Segment, write_jsonl
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.sampling.store import Manifest, TrajectoryStore
@@ -75,11 +75,27 @@ def test_what_was_interrupted_or_shared_ends_the_same(tmp_path: Path) -> None:
     assert (again.keys, again.skipped, set(shared)) == (manifest.keys, manifest.skipped, set(kept))
 
 
+def test_a_second_start_that_waited_for_the_first_samples_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, open_segment = experiment(tmp_path, enough=2), TrajectoryStore.open_segment
+    first: list[object] = []
+
+    def wait(store: TrajectoryStore, name: str) -> Segment:
+        monkeypatch.setattr(TrajectoryStore, "open_segment", open_segment)
+        first.append(sampled(config))
+        return open_segment(store, name)
+
+    monkeypatch.setattr(TrajectoryStore, "open_segment", wait)
+    assert [sampled(config)] == first
+
+
 @pytest.mark.parametrize(
     ("rewards", "message"),
     [
         ({"weights": {"correctness": 1.0}}, "sampling.enough: rewards.weights.correctness asks a judge"),
         ({"weights": {"em": 1.0}, "select": {"min_reward": None}}, "sampling.enough: set rewards.select.min_reward"),
+        ({"weights": {"em": 1.0}, "select": {"drop_all_equal": True}}, "rewards.select.drop_all_equal compares good"),
     ],
 )
 def test_a_reward_that_cannot_be_known_while_sampling_is_refused(

@@ -20,6 +20,7 @@ from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.questions.manifest import open_run
 from ratchet.retrieval.memory import Memory
+from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -170,6 +171,19 @@ def test_a_sequence_begins_with_an_empty_memory_or_not_at_all(
         evaluated(path)
     with pytest.raises(UserError, match="sample without --part"):
         sampled(path, monkeypatch, 1, "--part", "0/2")
+
+
+def test_a_sequence_whose_questions_have_enough_goes_on_after_them(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = in_sequence(config_path)
+    config = yaml.safe_load(path.read_text())
+    config["sampling"] |= {"samples": 3, "enough": 1}
+    path.write_text(yaml.safe_dump(config))
+    assert sampled(path, monkeypatch, 1) == FRESH
+    [segment] = TrajectoryStore(RunFolder(path.parent / "run").round(1).trajectories).segments
+    segment.path.write_text(segment.path.read_text().splitlines(keepends=True)[0])
+    assert sampled(path, monkeypatch, 1) == FRESH[1:], "interrupted between evidence and trajectory, it resumes"
 
 
 def test_a_sequence_stops_at_a_claim_that_failed_and_goes_on_from_there(
