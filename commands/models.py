@@ -131,8 +131,10 @@ def _with_merged(config: Config, specs: Sequence[ServerSpec], adapter: Path) -> 
     if trained in config.sampling.teacher.models:
         raise UserError(f"models.{trained}.serve.merge: sampling.teacher plays without the adapter; leave it out")
     if (trained,) not in [spec.names for spec in specs]:
-        raise UserError(f"--merge: the model {trained}, which is trained, has no server of its own: name it in --models, or "
-            "leave models.*.serve.merge out where other models share its server")
+        raise UserError(
+            f"--merge: the model {trained}, which is trained, has no server of its own: name it in --models, or "
+            "leave models.*.serve.merge out where other models share its server"
+        )
     from ratchet.export.weights import check_merged, export_merged, open_trained_model
 
     model = open_trained_model(adapter, trained, config.models[trained], adapter.parent.name)

@@ -9,26 +9,19 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TextIO
 
 from ratchet.core.config import Config, EncoderConfig, SplitConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.arms import split_of
-from ratchet.inference.serving.cards import CARDS, REFERENCE, Card, Rates, Tokens, card_asked
+from ratchet.inference.serving.cards import A100, CARDS, Card, Range, Rates, Tokens, card_asked
 from ratchet.inference.serving.specs import GB
 from ratchet.retrieval.footprint import dense_needs, encoder_shape
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.plan import (
-    INSTRUCTION_TOKENS,
-    ITEM_TOKENS,
-    ITEMS,
-    NEW_TOKENS,
-    SHOWN_TOKENS,
-    VERDICT_TOKENS,
+    ASSUMED,
     MemoryRow,
-    NumQuestions,
     PlannedStage,
     SystemUse,
     Usage,
@@ -36,11 +29,10 @@ from ratchet.rounds.plan import (
     count,
     encoding_stages,
     index_size,
-    measured_speed,
+    measured_rates,
     memory_table,
     model_uses,
     plan_stages,
-    with_teacher,
 )
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stages import ExperimentRun
@@ -62,9 +54,11 @@ def plan(config: Config, options: argparse.Namespace) -> None:
     entries = latest_entries(experiment.run)
     rates, source = card.rates, "published"
     if given := options.tokens_per_second:
-        rates, source = replace(card, prompt=(given[0],) * 2, new=(given[1],) * 2).rates, "given"
-    elif speed := measured_speed(latest_entries(measured.run).values(), with_teacher(use, config), costs, REFERENCE):
-        rates, source = (REFERENCE * speed,) * 2, f"measured by the run's sampling, {speed:.2g} times those of an A100"
+        slow, fast = (replace(one, prompt=given[0], new=given[1]) for one in card.rates or (Rates(0, 0), Rates(0, 0)))
+        rates, source = (slow, fast), "given"
+    elif own := measured_rates(measured, use, costs):
+        rates, source = (own, own), "measured by the run's sampling, "
+        source += f"{own.prompt / A100[0].prompt:.2g} times those of an A100"
     questions = _num_questions(config, options.questions, options.dev, options.test)
     encoding = list(encoding_stages(config, options.documents))
     costs |= {model: billions for _, billions in encoding for model in _.models}
@@ -90,17 +84,17 @@ def hours_lines(config: Config, questions: int, card: Card) -> Iterator[str]:
 
 def _num_questions(
     config: Config, train: int | None, dev: int | None = None, evaluated: int | None = None
-) -> NumQuestions:
-    """The numbers that are given, else those of the files."""
+) -> dict[str, float]:
+    """The numbers that are given, else those of the files; `evaluated`: of the split and all benchmarks together."""
     sets = [split_of(config, name) for name in config.evaluation.question_sets]
-    return NumQuestions(
-        train or _split_size(config.questions.train, config.seed),
-        dev or _split_size(config.questions.dev, config.seed),
-        evaluated or sum(_split_size(split, config.seed) for split in sets),
-    )
+    return {
+        "train": train or _split_size(config.questions.train, config.seed),
+        "dev": dev or _split_size(config.questions.dev, config.seed),
+        "evaluated": evaluated or sum(_split_size(split, config.seed) for split in sets),
+    }
 
 
-def print_memory(rows: Sequence[MemoryRow], where: str, out: TextIO | None = None) -> None:
+def print_memory(rows: Sequence[MemoryRow], where: str) -> None:
     """Print the table of the memory, in GB."""
     numbers = ("weights", "adapter", "cache or activations", "other", "together")
     table = new_table(f"{where}: GB (10^9 bytes) a GPU", ["part"], numbers)
@@ -108,7 +102,7 @@ def print_memory(rows: Sequence[MemoryRow], where: str, out: TextIO | None = Non
     for row in rows:
         sizes = (row.weights, row.adapter, row.working, row.overhead, row.total)
         table.add_row(row.part, *(f"{size / GB:.1f}" if size else "" for size in sizes), row.limit)
-    print_table(table, out, wraps=True)
+    print_table(table, wraps=True)
 
 
 def print_dense(config: Config, documents: int | None) -> None:
@@ -136,12 +130,8 @@ def print_dense(config: Config, documents: int | None) -> None:
         print_table(table)
 
 
-Range = tuple[Rates, Rates] | None
-"""(Slow, fast) rates; None where nothing is known."""
-
-
 def _print_stages(
-    stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], costs: Mapping[str, float], rates: Range
+    stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], costs: Mapping[str, float], rates: Range | None
 ) -> None:
     columns = ("trajectories", "searches", "calls", "million prompt", "million new", "million trained")
     table = new_table("", ["stage", "model"], (*columns, "GPU hours", "hours taken"))
@@ -172,14 +162,10 @@ def _how_counted(stages: Sequence[PlannedStage], use: SystemUse, passage_tokens:
     yield from (f"{', '.join(dict.fromkeys(titles))}: {text}" for text, titles in counted.items())
     roles = ", ".join(f"{role.role} {role.tokens.calls:,.3g}" for role in use.roles)
     yield f"calls of a trajectory, {use.source or 'assumed'}: {use.calls:,.1f} ({roles})"
-    yield (
-        f"assumed of what is not measured: {INSTRUCTION_TOKENS:g} tokens of instructions, {SHOWN_TOKENS:g} shown and "
-        f"{NEW_TOKENS:g} new ones a call, {passage_tokens:,.0f} a passage; {ITEMS:g} nuggets or claims of an answer, "
-        f"of {ITEM_TOKENS:g} tokens, and {VERDICT_TOKENS:g} a verdict"
-    )
+    yield f"assumed of what is not measured: {ASSUMED}; {passage_tokens:,.0f} tokens of a passage"
 
 
-def _rate_line(rates: Range, source: str) -> str:
+def _rate_line(rates: Range | None, source: str) -> str:
     if rates is None:
         return "GPU hours: nothing is published for this GPU here; give --tokens-per-second"
     prompt, new = (_between(getattr(rates[0], name), getattr(rates[1], name)) for name in ("prompt", "new"))
@@ -199,7 +185,7 @@ def _millions(tokens: float) -> str:
     return "" if not tokens else count(tokens / 1e6) if not tokens < 1e7 else f"{tokens / 1e6:,.1f}"
 
 
-def _planned(models: Mapping[str, Tokens], costs: Mapping[str, float], rates: Range) -> str:
+def _planned(models: Mapping[str, Tokens], costs: Mapping[str, float], rates: Range | None) -> str:
     """The hours of these tokens, from the fast to the slow ones; empty where another machine or nothing computes."""
     if rates is None or not any(costs.get(model) and tokens != Tokens() for model, tokens in models.items()):
         return ""

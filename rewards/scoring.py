@@ -322,8 +322,8 @@ def check_enough(rewards: RewardsConfig) -> None:
         raise UserError("sampling.enough: set rewards.select.min_reward, above which a trajectory is good")
     if compared := [key for key, value in ALONE.items() if getattr(rewards.select, key) != value]:
         raise UserError(
-            f"sampling.enough: rewards.select.{compared[0]} compares good samples of a question with bad ones, which are "
-            "then not sampled; leave one of them out"
+            f"sampling.enough: rewards.select.{compared[0]} compares good samples of a question with bad "
+            "ones, which are then not sampled; leave one of them out"
         )
 
 

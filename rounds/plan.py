@@ -26,7 +26,7 @@ from ratchet.core.records import Conversation, ModelCall, Score, Search, Traject
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import arm_store
 from ratchet.inference.footprint import footprint, read_shape
-from ratchet.inference.serving.cards import Rates, Tokens
+from ratchet.inference.serving.cards import A100, Rates, Tokens
 from ratchet.inference.serving.memory import SPARE_FRACTION, estimate_memory
 from ratchet.inference.serving.specs import GB, ModelUse, ServerSpec
 from ratchet.retrieval.footprint import encoder_shape
@@ -34,7 +34,7 @@ from ratchet.rewards.nuggets import NuggetSet
 from ratchet.rewards.reward import judged
 from ratchet.rewards.store import current_settings, score_segments
 from ratchet.rounds.ledger import latest_entries
-from ratchet.rounds.records import Entry, StageKey
+from ratchet.rounds.records import StageKey
 from ratchet.rounds.stages import SAMPLING_STAGES, ExperimentRun, stages_of
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.memory import Activations, max_tokens, training_memory
@@ -54,6 +54,12 @@ JUDGE_TOKENS, ITEM_TOKENS, VERDICT_TOKENS = 500.0, 60.0, 50.0
 of a verdict with its reason."""
 WRITING_TOKENS = 600.0
 """Tokens of the instructions by which questions are made, with what is drawn for each."""
+FURTHER_RUNS = 0.2
+"""The part of judge runs beyond the least that a trajectory gets on average (`benchmarks.judge_calls`: 0.1 to 0.3)."""
+ASSUMED = (
+    f"{INSTRUCTION_TOKENS:g} tokens of instructions, {SHOWN_TOKENS:g} shown and {NEW_TOKENS:g} new ones a call; "
+    f"{ITEMS:g} nuggets or claims of an answer, of {ITEM_TOKENS:g} tokens, and {VERDICT_TOKENS:g} a verdict"
+)
 
 
 @dataclass(frozen=True)
@@ -81,16 +87,6 @@ class SystemUse:
     @property
     def calls(self) -> float:
         return sum(role.tokens.calls for role in self.roles)
-
-
-@dataclass(frozen=True)
-class NumQuestions:
-    """The numbers of questions; NaN where they are not known."""
-
-    train: float
-    dev: float
-    evaluated: float
-    """Questions of the evaluated split and all benchmarks together."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +134,10 @@ class Usage:
                 return use
         return assumed_use(system, self._chunk_tokens)
 
-    def judging(self, names: Iterable[str]) -> tuple[dict[str, Tokens], Tokens]:
+    def judging(self, names: Iterable[str], selects: bool = False) -> tuple[dict[str, Tokens], Tokens]:
         """(By score that the judge gives, its calls for one trajectory; the calls for one question, whatever the number
-        of its trajectories and arms.)"""
-        assumed, drawn = assumed_judging(self.config, names, self.shown_tokens)
+        of its trajectories and arms.) `selects`: further runs go to those alone that may be kept."""
+        assumed, drawn = assumed_judging(self.config, names, self.shown_tokens, selects)
         for folder in reversed(self.run.rounds()):
             found = {name: use for name in assumed if (use := _measured_score(folder.scores, name))}
             if found:
@@ -230,7 +226,9 @@ def with_teacher(use: SystemUse, config: Config) -> SystemUse:
     return replace(use, roles=tuple(roles))
 
 
-def assumed_judging(config: Config, names: Iterable[str], shown: float) -> tuple[dict[str, Tokens], Tokens]:
+def assumed_judging(
+    config: Config, names: Iterable[str], shown: float, selects: bool
+) -> tuple[dict[str, Tokens], Tokens]:
     """See `Usage.judging`; `shown`: tokens of the documents that an answer is written from.
 
     Correctness judges `rewards.nuggets_per_call` nuggets in a call, whose prompts differ in these alone, and draws them
@@ -238,10 +236,11 @@ def assumed_judging(config: Config, names: Iterable[str], shown: float) -> tuple
     judge all of them in another; precision has its claims from faithfulness where both are scored. Calls that begin
     with equal tokens follow each other, so these are in the cache.
     """
-    runs = (config.rewards.runs.least + config.rewards.runs.most) / 2
+    least, most = config.rewards.runs.least, config.rewards.runs.most
+    runs = least + FURTHER_RUNS * (most - least) if selects else most
     calls = math.ceil(ITEMS / config.rewards.nuggets_per_call) * runs
     scores = {short_name(name): name for name in judged(names)}
-    draws = runs if config.rewards.extracted == "per_run" else 1
+    draws, once = (runs, most) if config.rewards.extracted == "per_run" else (1, 1)
     listed = ITEMS * ITEM_TOKENS
     extraction = Tokens(draws, JUDGE_TOKENS, draws * listed)
     check = Tokens(runs, JUDGE_TOKENS + draws * listed, runs * ITEMS * VERDICT_TOKENS)
@@ -252,7 +251,7 @@ def assumed_judging(config: Config, names: Iterable[str], shown: float) -> tuple
     }
     other = Tokens(runs, JUDGE_TOKENS + shown, runs * NEW_TOKENS)
     uses = {name: known.get(short, other) for short, name in scores.items()}
-    return uses, extraction if "correctness" in scores else Tokens()
+    return uses, Tokens(once, JUDGE_TOKENS, once * listed) if "correctness" in scores else Tokens()
 
 
 def _spent(verdicts: Iterable[Mapping[str, object]]) -> Tokens:
@@ -286,8 +285,7 @@ def model_uses(config: Config) -> dict[str, ModelUse]:
     try:
         measured = Usage(config, RunFolder(config.folder))
         use = with_teacher(measured.system(config.system, is_own=True), config)
-        names = {*config.rewards.weights, *config.evaluation.scores}
-        judging, _ = measured.judging(names)
+        judging, _ = measured.judging({*config.rewards.weights, *config.evaluation.scores})
     except UserError:
         return {}
     uses: dict[str, ModelUse] = {}
@@ -312,96 +310,89 @@ def cost(model: ModelConfig) -> float:
     return footprint(model.path, model.revision, model.dtype).active_parameters / 1e9
 
 
-def measured_speed(entries: Iterable[Entry], use: SystemUse, costs: Mapping[str, float], rates: Rates) -> float | None:
-    """How many times as fast as `rates` the run's latest sampling was; None where it has not been sampled."""
-    sampled = [entry for entry in entries if entry.stage == "sample" and entry.facts.get("trajectories_an_hour")]
+def measured_rates(measured: Usage, use: SystemUse, costs: Mapping[str, float]) -> Rates | None:
+    """The rates of the run's latest sampling, in proportion to those of an A100; None where it has not been sampled."""
+    entries = latest_entries(measured.run).values()
+    sampled = [e for e in entries if e.stage == "sample" and e.facts.get("trajectories_an_hour")]
     if not sampled or not use.source:
         return None
-    latest = max(sampled, key=lambda entry: entry.round)
-    seconds = sum((rates.seconds(tokens, costs[model]) for model, tokens in _sampled([(use, 1.0)]).items()), 0.0)
-    return latest.facts["trajectories_an_hour"] / 3600 * seconds or None
+    hourly = max(sampled, key=lambda entry: entry.round).facts["trajectories_an_hour"]
+    own, (known, _) = _sampled([(with_teacher(use, measured.config), hourly / 3600)]), A100
+    speed = sum(known.seconds(tokens, costs[model]) for model, tokens in own.items())
+    return Rates(known.prompt * speed, known.new * speed, known.training * speed) if speed else None
 
 
-def plan_stages(experiment: ExperimentRun, measured: Usage, questions: NumQuestions) -> Iterator[PlannedStage]:
-    """The stages of the run that ask models, in their order; in later rounds as many as in the first. UserError."""
+def plan_stages(experiment: ExperimentRun, measured: Usage, questions: Mapping[str, float]) -> Iterator[PlannedStage]:
+    """The stages of the run that ask models, in their order; in later rounds as many as in the first. `questions`:
+    numbers of train, dev and evaluated ones, NaN where they are not known. UserError."""
     config = experiment.config
     if config.generation is not None:
         yield _generation(config)
     use = measured.system(config.system, is_own=True)
-    others = {name: measured.system(one) for name, one in config.evaluation.baselines.items()}
+    others = [measured.system(one) for one in config.evaluation.baselines.values()]
     keys, drawn = [stage.key for stage in stages_of(experiment)], set[str]()
     for key in keys:
         if key.id in ("train", "train.random", "train.gold"):
-            yield _training(config, key, use, measured, questions.train)
-        elif asked := _asked(config, key, use, others, measured, questions):
-            yield _stage(config, key, keys, asked, measured, drawn)
+            yield _training(config, key, use, measured, questions["train"])
+        elif asked := _asked(key, use, others, measured, questions):
+            yield _stage(key, keys, asked, measured, questions[asked.split], drawn)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a stage asks: trajectories of systems, on so many questions of a split."""
+    """What a stage asks: trajectories of systems, on the questions of a split."""
 
     split: str
-    questions: float
     trajectories: Sequence[tuple[SystemUse, float]]
-    scores: Sequence[str]
-    text: str
+    """Each use, with the number of trajectories a question."""
+    detail: str
 
 
 def _asked(
-    config: Config,
-    key: StageKey,
-    use: SystemUse,
-    others: Mapping[str, SystemUse],
-    measured: Usage,
-    questions: NumQuestions,
+    key: StageKey, use: SystemUse, others: Sequence[SystemUse], measured: Usage, questions: Mapping[str, float]
 ) -> _Asked | None:
     """None for an index, which grows with its documents, and a report, which takes seconds."""
-    evaluation, samples = config.evaluation, config.evaluation.samples
-    scores, dev = list(evaluation.scores), questions.dev
-    if key.id in ("sample", "score"):
-        each, led = config.sampling.samples, len(set(config.sampling.curriculum.values()))
-        asked = [(with_teacher(use, config), questions.train * each)]
-        text = f"{count(questions.train)} questions x {each} samples"
-        if led:
-            asked.append((use, questions.train * led))
-            text += f", and at most {led} of the curriculum"
-        return _Asked("train", questions.train, asked, list(config.rewards.weights), text)
-    if key.id in ("choose.sample", "choose"):
-        steps, _, _ = _steps(config, use, measured, questions.train)
-        candidates = math.ceil(steps / config.training.eval_steps)
-        text = f"{count(dev)} questions x {candidates} candidates ({steps:,} steps / eval_steps)"
-        return _Asked("dev", dev, [(use, dev * candidates)], list(config.rewards.weights), text)
-    if key.id in ("promote.sample", "promote"):
-        arms = 2 if key.round == 1 else 1
-        text = f"{count(dev)} questions x {samples} samples x {arms} arms"
-        return _Asked("dev", dev, [(use, dev * samples * arms)], scores, text + " that are new" * (key.round > 1))
-    if key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
-        number, arms = questions.evaluated, 2 + len(evaluation.controls)
-        asked = [(use, number * samples * arms), *((other, number * samples) for other in others.values())]
-        text = f"{count(number)} questions x {samples} samples x {arms + len(others)} arms"
-        return _Asked("evaluated", number, asked, scores, text)
+    config, samples = measured.config, measured.config.evaluation.samples
+    match key.id.removesuffix(".sample"):
+        case "sample" | "score":
+            each, led = config.sampling.samples, len(set(config.sampling.curriculum.values()))
+            detail = f"{each} samples" + f", and at most {led} of the curriculum" * (led > 0)
+            return _Asked("train", [(with_teacher(use, config), each), (use, led)], detail)
+        case "choose":
+            steps, _, _ = _steps(config, use, measured, questions["train"])
+            candidates = math.ceil(steps / config.training.eval_steps)
+            return _Asked("dev", [(use, candidates)], f"{candidates} candidates ({steps:,} steps / eval_steps)")
+        case "promote":
+            arms = 2 if key.round == 1 else 1
+            detail = f"{samples} samples x {arms} arms" + " that are new" * (key.round > 1)
+            return _Asked("dev", [(use, samples * arms)], detail)
+        case "evaluate" | "test":
+            arms = 2 + len(config.evaluation.controls)
+            asked = [(use, samples * arms), *((other, samples) for other in others)]
+            return _Asked("evaluated", asked, f"{samples} samples x {arms + len(others)} arms")
     return None
 
 
 def _stage(
-    config: Config, key: StageKey, keys: Sequence[StageKey], asked: _Asked, measured: Usage, drawn: set[str]
+    key: StageKey, keys: Sequence[StageKey], asked: _Asked, measured: Usage, number: float, drawn: set[str]
 ) -> PlannedStage:
-    """`drawn`: the splits whose nuggets earlier stages have drawn, for all arms."""
-    trajectories = sum(number for _, number in asked.trajectories)
+    """`number`: of questions; `drawn`: the splits whose nuggets earlier stages have drawn, for all arms."""
+    judge, made = measured.config.rewards.judge, [(use, number * each) for use, each in asked.trajectories if each]
+    trajectories = sum(each for _, each in made)
     sampled_by = {str(stage): sampling for stage, sampling in SAMPLING_STAGES.items()} | {"score": "sample"}
     sampled_before = any((other.round, other.id) == (key.round, sampled_by.get(key.id)) for other in keys)
-    models = {} if sampled_before else _sampled(asked.trajectories)
-    searches = 0.0 if sampled_before else sum(use.searches * number for use, number in asked.trajectories)
+    models = {} if sampled_before else _sampled(made)
+    searches = 0.0 if sampled_before else sum(use.searches * each for use, each in made)
     if key.id not in sampled_by.values():
-        by_score, of_question = measured.judging(asked.scores)
+        scores = measured.config.rewards.weights if key.id in ("score", "choose") else measured.config.evaluation.scores
+        by_score, of_question = measured.judging(scores, selects=key.id == "score")
         judging = sum(by_score.values(), Tokens()) * trajectories
         if asked.split not in drawn:
-            judging += of_question * asked.questions
+            judging += of_question * number
             drawn.add(asked.split)
         if judging.calls:
-            models = {**models, config.rewards.judge: models.get(config.rewards.judge, Tokens()) + judging}
-    return PlannedStage(key, models, trajectories, searches, asked.text)
+            models = {**models, judge: models.get(judge, Tokens()) + judging}
+    return PlannedStage(key, models, trajectories, searches, f"{count(number)} questions x {asked.detail}")
 
 
 def _sampled(asked: Iterable[tuple[SystemUse, float]]) -> dict[str, Tokens]:

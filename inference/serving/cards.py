@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from ratchet.core.errors import UserError, did_you_mean
 
@@ -44,54 +43,47 @@ class Rates:
         trained = tokens.trained and tokens.trained * 4e9 * billions / self.training
         return (tokens.prompt / self.prompt + tokens.new / self.new) * billions / 7 + trained
 
-    def __mul__(self, times: float) -> Rates:
-        return Rates(self.prompt * times, self.new * times, self.training * times)
 
-
+Range = tuple[Rates, Rates]
+"""(Slow, fast)."""
 MFU = 0.36, 0.48
 """The part of a GPU's peak that LoRA training uses, recomputation not counted: measured on an H200 with rows of 16,000
 tokens, with gradient checkpointing and without (`make gpu-check`, 27 November 2026)."""
 
 
+def _published(peak: float, prompt: tuple[int, int], new: tuple[int, int]) -> Range:
+    """Rates of a GPU; those of other models are in proportion to their parameters. `peak`: floating-point operations a
+    second in bfloat16, dense (NVIDIA's data sheets).
+
+    Slow: vLLM 0.11.0 at its defaults with Qwen3-14B, of which two workloads give the two rates: 500 requests of 4,000
+    and 200 tokens in 407 s (A100) and 228 s (H100), and ShareGPT's 1,000 of 217 and 202 in 107 s and 64 s (GPUStack
+    Performance Lab, qwen3-14b/a100.md and h100.md, 6 January 2026). They give 2,000 and 100 tokens 13% less than was
+    measured there. Fast: of A100 the fastest engine of that page without quantization; of H100 27,670 prompt tokens a
+    second of Llama 3.1 8B (sglang#1060, 13 August 2024), and ShareGPT in 50 s by the fastest engine. H200 has the
+    H100's peak; fast is its memory's bandwidth, 4.8 for 3.35 TB a second (NVIDIA's data sheets). Between slow and fast
+    lies Qwen3-8B with vLLM 0.9.2: 10,338 tokens of ShareGPT a second on A100, 13,305 on H100 (the same site, on
+    quantization).
+    """
+    slow, fast = (Rates(read, written, mfu * peak) for read, written, mfu in zip(prompt, new, MFU, strict=True))
+    return slow, fast
+
+
 @dataclass(frozen=True)
 class Card:
-    """A kind of GPU, to plan with.
-
-    Rates are (slow, fast), and those of other models are in proportion to their parameters. Slow: vLLM 0.11.0 at its
-    defaults with Qwen3-14B, of which two workloads give the two rates: 500 requests of 4,000 and 200 tokens in 407 s
-    (A100) and 228 s (H100), and ShareGPT's 1,000 of 217 and 202 in 107 s and 64 s (GPUStack Performance Lab,
-    qwen3-14b/a100.md and h100.md, 6 January 2026). They give 2,000 and 100 tokens 13 to 16% less than was measured
-    there. Fast: of A100 the fastest engine of that page without quantization; of H100 27,670 prompt tokens a second of
-    Llama 3.1 8B (sglang#1060, 13 August 2024), and ShareGPT in 50 s by the fastest engine. H200 has the H100's peak;
-    fast is its memory's bandwidth, 4.8 for 3.35 TB a second (NVIDIA's data sheets). Between slow and fast lies Qwen3-8B
-    with vLLM 0.9.2: 10,338 tokens of ShareGPT a second on A100, 13,305 on H100 (the same site, on quantization).
-    """
+    """A kind of GPU, to plan with."""
 
     gb: float
     """Memory in 10^9 bytes, as its maker states it; CUDA shows some percent more."""
-    prompt: tuple[float, float] | None = None
-    new: tuple[float, float] | None = None
-    peak: float = math.nan
-    """Floating-point operations a second in bfloat16, dense (NVIDIA's data sheets)."""
-
-    @property
-    def rates(self) -> tuple[Rates, Rates] | None:
-        """(Slow, fast); None where nothing is published here."""
-        if self.prompt is None or self.new is None:
-            return None
-        each = zip(self.prompt, self.new, MFU, strict=True)
-        slow, fast = (Rates(prompt, new, mfu * self.peak) for prompt, new, mfu in each)
-        return slow, fast
+    rates: Range | None = None
+    """None where nothing is published here."""
 
 
-A100: dict[str, Any] = {"prompt": (11_300, 13_700), "new": (6_400, 10_900), "peak": 312e12}
-REFERENCE = Rates(A100["prompt"][0], A100["new"][0], MFU[0] * A100["peak"])
-"""The slow rates of an A100, to which measured ones are compared."""
+A100 = _published(312e12, (11_300, 13_700), (6_400, 10_900))
 CARDS = {
-    "A100-40": Card(40, **A100),
-    "A100-80": Card(80, **A100),
-    "H100": Card(80, (20_300, 31_700), (10_400, 12_000), 989e12),
-    "H200": Card(141, (20_300, 31_700), (10_400, 17_200), 989e12),
+    "A100-40": Card(40, A100),
+    "A100-80": Card(80, A100),
+    "H100": Card(80, _published(989e12, (20_300, 31_700), (10_400, 12_000))),
+    "H200": Card(141, _published(989e12, (20_300, 31_700), (10_400, 17_200))),
     "B200": Card(180),
     "L40S": Card(48),
     "L4": Card(24),
@@ -104,25 +96,22 @@ CARDS = {
 }
 
 
-def card_of(name: str) -> Card:
-    """Return the card of a name, in whatever case and with whatever between its words. Raises UserError for others."""
-    by_letters = {_letters(known): card for known, card in CARDS.items()}
-    card = by_letters.get(_letters(name).removeprefix("nvidia").removeprefix("geforce"))
+def card_asked(name: str | None, gb: float | None) -> Card | None:
+    """Return the card that --gpu, in whatever case and with whatever between its words, or --gpu-gb gives. Raises
+    UserError."""
+    if name and gb:
+        raise UserError("--gpu and --gpu-gb: give one of them, a card's name or its memory")
+    if not name:
+        return Card(gb) if gb else None
+    card = {_letters(known): card for known, card in CARDS.items()}.get(
+        _letters(name).removeprefix("nvidia").removeprefix("geforce")
+    )
     if card is None:
         raise UserError(
             f"--gpu {name}: not a known card{did_you_mean(name, CARDS)}; known are {', '.join(CARDS)}. For another, "
             "give its memory: --gpu-gb 48"
         )
     return card
-
-
-def card_asked(name: str | None, gb: float | None) -> Card | None:
-    """Return the card that --gpu or --gpu-gb gives, if one of them does. Raises UserError."""
-    if name and gb:
-        raise UserError("--gpu and --gpu-gb: give one of them, a card's name or its memory")
-    if gb:
-        return Card(gb)
-    return card_of(name) if name else None
 
 
 def _letters(name: str) -> str:

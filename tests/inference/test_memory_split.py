@@ -281,7 +281,7 @@ def test_a_dry_run_plans_for_another_machine(
 ) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(config(folder, agent={}, judge={}).model_dump_json())
-    run(["models", "serve", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
+    run(["models", "serve", "--config", str(path), "--dry-run", *card, "--merge", "gone", "--", "run", "it"])
     out = capsys.readouterr().out
     assert re.search(r"GPU 0: 0\.\d+ of its memory for agent ", out) and out.count("CUDA_VISIBLE_DEVICES=0 ") == 2
     assert out.count("--gpu-memory-utilization") == 2 and out.endswith("then: run it\n")

@@ -173,6 +173,15 @@ def test_every_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pyte
     assert re.search(r"^ ?evaluate judge 400 25,000 ", said, re.MULTILINE), said
 
 
+def test_lists_of_nuggets_and_further_runs_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fewer = ("--set", "rewards.nuggets_per_call=10", "--set", "rewards.runs={least: 2, most: 5}")
+    said = said_of(experiment(tmp_path), capsys, "--questions", "1000", "--test", "200", *fewer)
+    # 2.6 runs of a list, of claims and of their verdicts, and for a question the nuggets of five.
+    assert "score and select judge 4,000 36,200" in said
+    # An evaluation has five runs of everything.
+    assert re.search(r"^ ?evaluate judge 400 7,000 ", said, re.MULTILINE), said
+
+
 @pytest.mark.parametrize(("name", "settings"), sorted({(name, json.dumps(settings)) for name, settings, *_ in TABLE}))
 def test_the_calls_that_a_system_declares_are_among_those_that_it_makes(name: str, settings: str) -> None:
     plays = [calls for other, own, _, calls, _ in TABLE if (other, json.dumps(own)) == (name, settings)]
