@@ -322,15 +322,20 @@ def pointed(root: Any, reference: str) -> Any:
     return root
 
 
-def resolved(schema: Any, root: Mapping[str, Any], levels: int = 16) -> dict[str, Any]:
-    """A JSON schema with what its $ref and allOf say, and a constant as the one choice."""
+def resolved(schema: Any, root: Mapping[str, Any], levels: int = 16, seen: set[str] | None = None) -> dict[str, Any]:
+    """A JSON schema with what its $ref and allOf say, and a constant as the one choice. `seen`: references that were
+    followed; each is followed once, however often a schema of a few lines repeats it at every level."""
     if not isinstance(schema, Mapping) or not levels:
         return {}
+    seen = set() if seen is None else seen
     made = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "const")}
-    parts = [pointed(root, schema["$ref"])] if isinstance(schema.get("$ref"), str) else []
+    parts, reference = [], schema.get("$ref")
+    if isinstance(reference, str) and reference not in seen:
+        seen.add(reference)
+        parts.append(pointed(root, reference))
     parts += schema["allOf"] if isinstance(schema.get("allOf"), list) else []
     for part in parts:
-        made = resolved(part, root, levels - 1) | made
+        made = resolved(part, root, levels - 1, seen) | made
     return made | ({"enum": [schema["const"]]} if "const" in schema else {})
 
 

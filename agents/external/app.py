@@ -36,9 +36,9 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
 from ratchet.agents.external.program import AnswerFields, ProgramAnswer, Task
-from ratchet.agents.external.protocols import Chat, ProgramRequest
+from ratchet.agents.external.protocols import Dialect, ProgramRequest
 from ratchet.agents.external.recording import Recording
-from ratchet.agents.external.translations import CountRequest, MessagesRequest, ResponsesRequest, ServiceRequest
+from ratchet.agents.external.translations import CountRequest, MessagesRequest, ResponsesRequest
 from ratchet.core.errors import UserError
 from ratchet.core.http.app import open_app
 from ratchet.core.http.guard import bearer_token
@@ -125,7 +125,7 @@ class Gateway:
         message = "no trajectory of this name is open: name it by the path /t/NAME/v1, the header "
         raise ApiError(401, f"{message}{HEADER} or the API key; it may have ended", code="invalid_api_key")
 
-    async def run(self, request: Request, body: Chat) -> dict[str, Any]:
+    async def run(self, request: Request, body: Dialect) -> dict[str, Any]:
         """A completion; it is cancelled with its trajectory."""
         key, recording = self.find(request)
         task = asyncio.ensure_future(recording.chat(body))
@@ -152,18 +152,17 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
     """The gateway's app. `lists`: whoever asks may see the trajectories."""
     app = open_app("Ratchet gateway", max_body_bytes=MAX_BODY)
 
-    async def respond(request: Request, body: ServiceRequest) -> Response:
+    async def respond(request: Request, body: Dialect) -> Response:
         gateway.find(request)
-        chat = body.chat()
 
         async def events() -> AsyncGenerator[dict[str, Any]]:
-            for event in body.events(await gateway.run(request, chat)):
+            for event in body.events(await gateway.run(request, body)):
                 yield event
 
         if body.stream:
             return EventStream(events())
         try:
-            completion = await run_until_disconnect(request.receive, gateway.run(request, chat))
+            completion = await run_until_disconnect(request.receive, gateway.run(request, body))
         except ClientDisconnect:
             return Response(status_code=499)  # which nobody reads
         return Response(json.dumps(body.answer(completion)), media_type="application/json")
@@ -206,7 +205,7 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
 
     async def count(request: Request, body: CountRequest) -> dict[str, Any]:
         _, recording = gateway.find(request)
-        return {"input_tokens": await asyncio.to_thread(recording.count, body.chat())}
+        return {"input_tokens": await asyncio.to_thread(recording.count, body)}
 
     for prefix in ("", OWN_PATH):
         app.add_api_route(f"{prefix}/v1/messages/count_tokens", count, methods=["POST"])

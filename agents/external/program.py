@@ -51,7 +51,7 @@ class Settings(Section):
     """Where it searches: `index`, or a name under `sources`."""
     documents: int = Field(3, gt=0)
     """Number of documents of a search that names none."""
-    left_out_lines: tuple[str, ...] = Field(
+    left_out_lines: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         ("x-anthropic-billing-header:",), exclude_if=lambda lines: lines == ("x-anthropic-billing-header:",)
     )
     """Beginnings of lines of system messages that the model is not shown: Claude Code's first may differ in each

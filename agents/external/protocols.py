@@ -1,10 +1,8 @@
 """The requests of programs, in three services' protocols: read, translated to one form, and answered in their own.
 
 OpenAI's chat completions (POST /v1/chat/completions) are the form that the others are translated to: OpenAI's Responses
-API (POST /v1/responses) and Anthropic's Messages API (POST /v1/messages), as far as agents with tools need them. Each
-request class has `chat`, the same request for chat completions, which raises ApiError for what has no equivalent;
-`answer`, a chat completion in its own protocol; and `events`, that as the events of a stream. The engine gives an
-answer as a whole, so the events come all at once.
+API (POST /v1/responses) and Anthropic's Messages API (POST /v1/messages), as far as agents with tools need them. The
+engine gives an answer as a whole, so the events of a stream come all at once.
 
 A class's fields are read. Of other fields, those in `IGNORED` change nothing that a program could be misled by, those
 in `REFUSED` would, and one that is in neither is refused as unknown: `tools/gateway_reference.py` writes the guide's
@@ -16,13 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ratchet.core.errors import fault_in
 from ratchet.core.http.openai import ApiError, ChatMessage, ChatRequest
-from ratchet.core.text import storable_value
+from ratchet.core.text import MAX_LEVELS, storable_value
 from ratchet.inference.completion import ChatTurn, FunctionCall
 from ratchet.inference.thoughts import split_thought
 from ratchet.inference.token_format import JOIN
@@ -55,6 +54,24 @@ class Dialect(BaseModel):
     model_config = ConfigDict(extra="allow")
     REFUSED: ClassVar[Mapping[str, str]]
     """Fields that would change what an answer is, by the reason why that cannot be."""
+    stream: bool | None = None
+
+    def chat(self) -> Chat:
+        """The same request for chat completions. ApiError for what has no equivalent."""
+        raise NotImplementedError
+
+    def answer(self, completion: Answer) -> Answer:
+        """A completion in the form of this API."""
+        raise NotImplementedError
+
+    def events(self, completion: Answer) -> Iterator[Answer]:
+        """The same as the events of a stream."""
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_valid_texts(cls, body: Any) -> Any:
+        return storable_value(body, levels=2 * MAX_LEVELS)  # that of a schema is the schema's own
 
     def check_fields(self) -> None:
         """Raise ApiError for a field that cannot be honoured. null, false and what is empty ask for nothing."""
@@ -167,11 +184,9 @@ def read_turns(request: ProgramRequest, left_out_lines: Sequence[str] = ()) -> I
     """
     opening: list[str] | None = []
     for number, message in enumerate(request.messages):
-        text, where = message.text(f"messages.{number}.content"), f"messages.{number}.tool_calls"
-        calls = [
-            FunctionCall.of(call.function.name, storable(call.function.arguments, where), call.id)
-            for call in message.tool_calls or ()
-        ]
+        text = message.text(f"messages.{number}.content")
+        functions = [(call.function, call.id) for call in message.tool_calls or ()]
+        calls = tuple(FunctionCall.of(function.name, function.arguments, id) for function, id in functions)
         if message.role == "function":
             raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
         is_system = message.role in ("system", "developer")
@@ -181,16 +196,16 @@ def read_turns(request: ProgramRequest, left_out_lines: Sequence[str] = ()) -> I
             opening.append(text)
             continue
         if opening:
-            yield ChatTurn("system", JOIN.join(opening))
+            yield ChatTurn("system", JOIN.join(filter(None, opening)))
         opening = None
         if message.role == "assistant":
             thought, said = split_thought(text)
-            yield ChatTurn("assistant", said.strip(), thought, calls=tuple(calls))
+            yield ChatTurn("assistant", said.strip(), thought, calls=calls)
         else:
             role = "system" if message.role == "developer" else message.role
             yield ChatTurn(role, text, answers=message.tool_call_id or "")
     if opening:
-        yield ChatTurn("system", JOIN.join(opening))
+        yield ChatTurn("system", JOIN.join(filter(None, opening)))
 
 
 def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
@@ -214,34 +229,25 @@ def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
             yield turn
 
 
-def storable(value: Any, where: str) -> Any:
-    """The value as a template can be given it and JSON can hold it. Raises ApiError, which names the field."""
-    try:
-        return storable_value(value)
-    except ValueError as error:
-        raise refused(where, str(error)) from None
-
-
 def refused(where: str, problem: str) -> ApiError:
     """The error of a request, which names the field."""
     return ApiError(400, f"{where}: {problem}", param=where)
 
 
-def forced_tools(request: ProgramRequest) -> Functions:
+def forced_tools(asked: Chat) -> Functions:
     """The tools of which the model must call one; none where it may say what it wants. ApiError."""
-    for number, tool in enumerate(request.tools or ()):
+    choice, tools = asked.request.tool_choice, asked.request.tools or []
+    for number, tool in enumerate([*tools, *asked.hidden]):
         function = tool.get("function")
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not NAME.fullmatch(name):
             where = f"tools.{number}.function.name"
             fault = fault_in(name, NAME.fullmatch) if isinstance(name, str) else "there is no name"
             raise ApiError(400, f"{where}: {fault}; expected letters, digits and any of _.:/-", param="tools")
-    choice, tools = request.tool_choice, request.tools or []
     if choice in (None, "auto", "none"):
         return []
-    named = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
-    if isinstance(named, dict):
-        tools = [tool for tool in tools if tool["function"]["name"] == named.get("name")]
+    if isinstance(choice, dict) and choice.get("type") == "function" and isinstance(choice.get("function"), dict):
+        tools = [tool for tool in tools if tool["function"]["name"] == choice["function"].get("name")]
     elif choice != "required":
         raise refused("tool_choice", "expected auto, none, required, or one function by its name")
     if not tools:
@@ -282,16 +288,6 @@ def text_of(content: Any, where: str, shown: Mapping[str, Any] | None = None) ->
     return "\n".join(texts)
 
 
-def json_schema_form(schema: Any) -> dict[str, Any]:
-    """The response_format of a JSON schema."""
-    return {"type": "json_schema", "json_schema": {"schema": schema}}
-
-
-def function_choice(name: Any) -> dict[str, Any]:
-    """The choice of one function."""
-    return {"type": "function", "function": {"name": name}}
-
-
 def add_call(messages: list[dict[str, Any]], call: dict[str, Any]) -> None:
     """Put a call into the assistant's message that it belongs to."""
     if not messages or messages[-1]["role"] != "assistant":
@@ -299,71 +295,76 @@ def add_call(messages: list[dict[str, Any]], call: dict[str, Any]) -> None:
     messages[-1].setdefault("tool_calls", []).append(call)
 
 
-NO_FUNCTION = "only functions can be called; serve other tools as functions"
 SERVICE_TOOLS = (
     *("web_search", "web_fetch", "code_execution", "tool_search_tool", "advisor", "mcp"),
     *("file_search", "code_interpreter", "image_generation"),
 )
 """Beginnings of the types of tools that the service itself would run."""
-
-
-def _parameters(name: str, kind: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: kind}, "required": [name]}
+COMMAND = {"type": "array", "items": {"type": "string"}}
+OWN_PARAMETERS: dict[str, dict[str, Any]] = {
+    "custom": {"parameters": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}},
+    "local_shell": {
+        "description": "Runs a command on this machine.",
+        "parameters": {"type": "object", "properties": {"command": COMMAND}, "required": ["command"]},
+    },
+}
+"""What a tool of a type has as a function."""
 
 
 class Toolbox:
     """The tools of a request as functions, and what their own API calls them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Any = None, where: str = "tools", hidden: bool = False) -> None:
         self.offered: Functions = []
         self.hidden: Functions = []
         self.left_out: list[str] = []
         self.own: dict[str, tuple[str, Mapping[str, Any]]] = {}
         """(the type in its own API, the keys that name it there) by the name of the function."""
+        self.add(tools, where, hidden=hidden)
 
-    def add(self, tools: Any, where: str, space: str | None = None, hidden: bool = False) -> None:
+    def add(self, tools: Any, where: str, space: Any = None, hidden: bool = False) -> None:
         """Add the tools of a request, or of a namespace. ApiError for one that nobody could call."""
-        for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+        tools = [] if tools is None else tools
+        if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
+            raise refused(where, "expected a list of tools")
+        kinds = [str(tool.get("type") or "custom") for tool in tools]
+        # What is deferred would be found by a search: the program's, or the service's, which is not there.
+        defers = not any(kind.startswith("tool_search_tool") for kind in kinds)
+        for number, (kind, tool) in enumerate(zip(kinds, tools, strict=True)):
             at = f"{where}.{number}"
-            if not isinstance(tool, Mapping):
-                raise refused(at, NO_FUNCTION)
-            kind = str(tool.get("type") or "custom")
             if kind == "namespace":
                 self.add(tool.get("tools"), f"{at}.tools", tool.get("name"), hidden)
             elif kind.startswith(SERVICE_TOOLS):
                 self.left_out.append(str(tool.get("name") or kind))
             else:
                 kind, function = _function(tool, kind, at)
-                own = {"name": function.pop("name", None)} | ({"namespace": space} if space else {})
+                own = {"name": function.get("name")} | ({"namespace": space} if space else {})
                 name = named_in(space, own["name"])
-                made = {"type": "function", "function": {**({"name": name} if name else {}), **function}}
-                (self.hidden if hidden or tool.get("defer_loading") else self.offered).append(made)
-                self.own[str(name)] = kind, own
+                if self.own.setdefault(str(name), (kind, own)) != (kind, own):
+                    raise refused(at, f"two tools would have the name {str(name)[:100]!r}")
+                made = {"type": "function", "function": function | ({"name": name} if name else {})}
+                (self.hidden if hidden or (defers and tool.get("defer_loading")) else self.offered).append(made)
 
-    @property
-    def shown(self) -> dict[str, str]:
+    @cached_property
+    def shown(self) -> dict[Any, str]:
         """The description of each hidden tool, by its name."""
         return {tool["function"].get("name"): json.dumps(tool["function"], ensure_ascii=False) for tool in self.hidden}
 
 
 def _function(tool: Mapping[str, Any], kind: str, where: str) -> tuple[str, dict[str, Any]]:
     """(the type of a tool's calls, the tool as a function)."""
-    given = {key: tool.get(key) for key in ("name", "description")}
-    given["parameters"] = tool.get("input_schema", tool.get("parameters"))
+    given = {"name": tool.get("name"), "description": tool.get("description"), "parameters": tool.get("parameters")}
     if "input_schema" in tool or kind == "function":
-        kind = "function"
+        kind, given["parameters"] = "function", tool.get("input_schema", given["parameters"])
     elif kind == "custom" and "type" in tool:  # a text in a form that a grammar may define
         form = tool.get("format")
-        about = tool.get("description"), form.get("definition") if isinstance(form, Mapping) else None
+        about = given["description"], form.get("definition") if isinstance(form, Mapping) else None
         given["description"] = JOIN.join(str(text) for text in about if text)
-        given["parameters"] = _parameters("input", {"type": "string"})
-    elif kind == "local_shell":
-        given = {"name": kind, "description": "Runs a command on this machine."}
-        given["parameters"] = _parameters("command", {"type": "array", "items": {"type": "string"}})
-    elif kind == "tool_search" and tool.get("execution") == "client":
+    elif kind in ("local_shell", "tool_search") and (kind == "local_shell" or tool.get("execution") == "client"):
         given["name"] = kind
     else:
-        raise refused(where, NO_FUNCTION)
+        raise refused(where, "only functions can be called; serve other tools as functions")
+    given |= OWN_PARAMETERS.get(kind, {})
     return kind, {key: value for key, value in given.items() if value is not None}
 
 

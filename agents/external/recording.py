@@ -22,12 +22,12 @@ from ratchet.agents.core.tools import OutOfBudget, Tools, read_calls
 from ratchet.agents.external.program import ProgramAnswer, ProgramError, Settings
 from ratchet.agents.external.protocols import (
     Chat,
+    Dialect,
     ProgramRequest,
     forced_tools,
     in_order_of_calls,
     read_turns,
     refused,
-    storable,
 )
 from ratchet.core.errors import UserError
 from ratchet.core.http.openai import ONCE, ApiError
@@ -112,10 +112,13 @@ class Recording:
             if done:
                 return self.answer.result()
 
-    async def chat(self, asked: Chat) -> dict[str, Any]:
+    async def chat(self, body: Dialect) -> dict[str, Any]:
         """One completion in the conversation that the request continues, as OpenAI's API gives it. Raises ApiError."""
         self._running, self.asked = self._running + 1, self.asked + 1
+        param = "tool_choice"
         try:
+            asked = body.chat()
+            param = "response_format" if asked.request.response_format else param
             return await self._chat(asked)
         except ApiError as error:
             self.refusal = error.detail
@@ -125,16 +128,15 @@ class Recording:
             self.out_of_budget = error.error
             raise ApiError(400, str(error), code="context_length_exceeded") from None
         except (SchemaRefused, SchemaRejected) as error:
-            param = "response_format" if asked.request.response_format else "tool_choice"
             raise refused(param, short_line(str(error))) from None
         except (EngineError, UserError) as error:
             raise self._break(error) from None
         finally:
             self._running, self._last = self._running - 1, time.monotonic()
 
-    def count(self, asked: Chat) -> int:
+    def count(self, body: Dialect) -> int:
         """The number of tokens of a request's prompt. ApiError."""
-        role, turns, tools = self._read(asked.request)
+        role, turns, tools = self._read(body.chat().request)
         position, new = self._history.find((role, json.dumps(tools, sort_keys=True)), turns)
         return _extended(self.tools.blank(role) if position is None else position.branch(), new, tools).tokens
 
@@ -144,7 +146,7 @@ class Recording:
         turns = list(in_order_of_calls(read_turns(request, self.settings.left_out_lines)))
         if turns[-1].role == "assistant" or [turn.role for turn in turns] == ["system"]:
             raise refused("messages", "the last one must be the user's or a tool's")
-        return role, turns, storable(request.tools or [], "tools")
+        return role, turns, request.tools or []
 
     async def _chat(self, asked: Chat) -> dict[str, Any]:
         request = asked.request
@@ -158,8 +160,8 @@ class Recording:
         schema = request.response_format.wanted if request.response_format else None
         if schema is not None:
             await asyncio.to_thread(check_schema, schema, not chat.is_text)
-        callable_tools = [*tools, *storable(asked.hidden, "tools")]
-        form, forced = chat.calls if callable_tools else None, forced_tools(request)
+        callable_tools = [*tools, *asked.hidden]
+        form, forced = chat.calls if callable_tools else None, forced_tools(asked)
         if callable_tools and form is None:
             raise refused("tools", f"the chat template of {role}'s model has no form for them")
         form, schema = None if request.tool_choice == "none" else form, None if forced else schema

@@ -17,12 +17,9 @@ from ratchet.agents.external.protocols import (
     Answer,
     Chat,
     Dialect,
-    ProgramRequest,
     Toolbox,
     add_call,
     chat_request,
-    function_choice,
-    json_schema_form,
     named_in,
     refused,
     text_of,
@@ -59,9 +56,7 @@ class CountRequest(Dialect):
 
     def chat(self, **more: Any) -> Chat:
         self.check_fields()
-        tools = Toolbox()
-        tools.add(self.tools, "tools")
-        messages: list[dict[str, Any]] = []
+        tools, messages = Toolbox(self.tools), list[dict[str, Any]]()
         if system := text_of(self.system, "system"):
             messages.append({"role": "system", "content": system})
         for number, message in enumerate(self.messages):
@@ -69,15 +64,14 @@ class CountRequest(Dialect):
         choice: Any = None
         if self.tool_choice is not None:
             kind = str(self.tool_choice.get("type"))
-            choice = function_choice(self.tool_choice.get("name")) if kind == "tool" else CHOICES.get(kind, kind)
+            choice = _named(self.tool_choice.get("name")) if kind == "tool" else CHOICES.get(kind, kind)
             if self.tool_choice.get("disable_parallel_tool_use"):
                 more["parallel_tool_calls"] = False
         form = (self.output_config or {}).get("format")
-        if form is not None and not (isinstance(form, dict) and form.get("type") == "json_schema"):
+        if form is not None and _form(form) is form:
             raise refused("output_config.format", "expected a json_schema")
-        schema = form and json_schema_form(form.get("schema"))
-        fields = {"model": self.model, "messages": messages, "tool_choice": choice, "response_format": schema, **more}
-        return chat_request("messages", tools, **fields)
+        fields = {"messages": messages, "tool_choice": choice, "response_format": _form(form), **more}
+        return chat_request("messages", tools, model=self.model, **fields)
 
 
 class MessagesRequest(CountRequest):
@@ -136,6 +130,17 @@ class MessagesRequest(CountRequest):
         yield {"type": "message_stop"}
 
 
+def _named(name: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def _form(form: Any) -> Any:
+    """A format as chat completions have it."""
+    if not isinstance(form, dict) or form.get("type") != "json_schema":
+        return form
+    return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
+
+
 def _chat_messages(message: SentMessage, where: str, shown: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A message as those of chat completions: results of tools come before the text beside them."""
     blocks = [{"type": "text", "text": message.content}] if isinstance(message.content, str) else message.content
@@ -158,7 +163,7 @@ def _chat_messages(message: SentMessage, where: str, shown: Mapping[str, Any]) -
 # OpenAI's Responses
 
 CALLS = {
-    **{"function_call": "arguments", "tool_search_call": "arguments"},
+    **dict.fromkeys(("function_call", "tool_search_call"), "arguments"),
     **{"custom_tool_call": "input", "local_shell_call": "action"},
 }
 """Types of items that are calls, and where each has its arguments."""
@@ -186,8 +191,7 @@ class ResponsesRequest(Dialect):
 
     @cached_property
     def toolbox(self) -> Toolbox:
-        tools = Toolbox()
-        tools.add(self.tools, "tools")
+        tools = Toolbox(self.tools)
         for number, item in enumerate(self.input if isinstance(self.input, list) else ()):
             if item.get("type") in ("additional_tools", "tool_search_output"):
                 tools.add(item.get("tools"), f"input.{number}.tools", hidden=item["type"] == "tool_search_output")
@@ -200,7 +204,7 @@ class ResponsesRequest(Dialect):
         if self.instructions:
             messages.append({"role": "system", "content": self.instructions})
         for number, item in enumerate(items):
-            where, kind = f"input.{number}", item.get("type", "message")
+            where, kind = f"input.{number}", str(item.get("type", "message"))
             id = item.get("call_id") or item.get("id")
             if kind == "message":
                 messages.append({"role": item.get("role"), "content": text_of(item.get("content"), f"{where}.content")})
@@ -214,18 +218,13 @@ class ResponsesRequest(Dialect):
             elif kind in RESULTS:
                 output = item.get("output")
                 if kind == "tool_search_output":
-                    found = Toolbox()
-                    found.add(item.get("tools"), f"{where}.tools", hidden=True)
-                    output = "\n".join(found.shown.values())
+                    output = "\n".join(Toolbox(item.get("tools"), f"{where}.tools", hidden=True).shown.values())
                 messages.append({"role": "tool", "tool_call_id": id, "content": text_of(output, f"{where}.output")})
             elif kind not in ("reasoning", "additional_tools"):
-                raise refused(where, f"an item of type {str(kind)[:50]!r} cannot be read")
+                raise refused(where, f"an item of type {kind[:50]!r} cannot be read")
         choice = self.tool_choice
         if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
-            choice = function_choice(named_in(choice.get("namespace"), choice.get("name")))
-        form = (self.text or {}).get("format") or {}
-        if isinstance(form, dict) and form.get("type") == "json_schema":
-            form = json_schema_form(form.get("schema"))
+            choice = _named(named_in(choice.get("namespace"), choice.get("name")))
         return chat_request(
             "input",
             self.toolbox,
@@ -234,7 +233,7 @@ class ResponsesRequest(Dialect):
             tool_choice=choice,
             parallel_tool_calls=self.parallel_tool_calls,
             max_tokens=self.max_output_tokens,
-            response_format=form,
+            response_format=_form((self.text or {}).get("format")),
             stream=self.stream,
         )
 
@@ -292,15 +291,7 @@ class ResponsesRequest(Dialect):
 
     def events(self, completion: Answer) -> Iterator[Answer]:
         numbers = itertools.count()
-        for event in _events(self.answer(completion)):
-            yield {**event, "sequence_number": next(numbers)}
-
-
-PARTS = {
-    "function_call": ("arguments", "response.function_call_arguments"),
-    "custom_tool_call": ("input", "response.custom_tool_call_input"),
-}
-"""Of calls that a stream has in parts, the field and its events."""
+        yield from ({**event, "sequence_number": next(numbers)} for event in _events(self.answer(completion)))
 
 
 def _events(answer: Answer) -> Iterator[Answer]:
@@ -308,29 +299,25 @@ def _events(answer: Answer) -> Iterator[Answer]:
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
     for index, item in enumerate(answer["output"]):
-        at = {"output_index": index, "item_id": item["id"]}
+        added, at = (
+            {"type": "response.output_item.added", "output_index": index},
+            {"output_index": index, "item_id": item["id"]},
+        )
         if item["type"] == "message":
             [part] = item["content"]
             part_at = {**at, "content_index": 0}
-            yield _item_added(index, {**item, "status": "in_progress", "content": []})
+            yield {**added, "item": {**item, "status": "in_progress", "content": []}}
             yield {"type": "response.content_part.added", **part_at, "part": {**part, "text": ""}}
             yield {"type": "response.output_text.delta", **part_at, "delta": part["text"], "logprobs": []}
             yield {"type": "response.output_text.done", **part_at, "text": part["text"], "logprobs": []}
             yield {"type": "response.content_part.done", **part_at, "part": part}
-        elif item["type"] in PARTS:
-            key, event = PARTS[item["type"]]
-            yield _item_added(index, {**item, "status": "in_progress", key: ""})
+        elif item["type"] in ("function_call", "custom_tool_call"):
+            key = CALLS[item["type"]]
+            event = f"response.{item['type']}_{key}"
+            yield {**added, "item": {**item, "status": "in_progress", key: ""}}
             yield {"type": f"{event}.delta", **at, "delta": item[key]}
             yield {"type": f"{event}.done", **at, "name": item["name"], key: item[key]}
         else:
-            yield _item_added(index, item)
+            yield {**added, "item": item}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{answer['status']}", "response": answer}
-
-
-def _item_added(index: int, item: Answer) -> Answer:
-    return {"type": "response.output_item.added", "output_index": index, "item": item}
-
-
-ServiceRequest = ProgramRequest | MessagesRequest | ResponsesRequest
-"""A request in one of the gateway's protocols."""
