@@ -100,7 +100,9 @@ def main() -> None:
         f"`python -m benchmarks.dense`: {options.vectors:,} vectors of {options.dimension} numbers in one shard, "
         f"{options.queries} queries one by one, one core beside other work ({taken()}).",
         "",
-        *(f"| {' | '.join(cells)} |" for cells in (HEADINGS, ["---"] * len(HEADINGS), *rows)),
+        f"| {' | '.join(HEADINGS)} |",
+        f"|{'---|' * len(HEADINGS)}",
+        *(f"| {' | '.join(cells)} |" for cells in rows),
     ]
     print(*lines, sep="\n")
     if options.write:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from benchmarks.pages import write_figures
 from ratchet.core.config import RewardsConfig
-from ratchet.core.files import write_atomic
 from ratchet.core.records import Question, Score
 from ratchet.rewards import runs as rules
 from ratchet.rewards.selection import TIE, reward
@@ -36,7 +35,6 @@ from ratchet.rounds.plan import ITEMS
 from ratchet.sampling.store import Outline
 
 PAGE = Path(__file__).parents[1] / "docs/guides/large-runs.md"
-PLACE = re.compile(r"(?<=^<!-- benchmarks.judge_calls -->\n).*?(?=^$|\Z)", re.MULTILINE | re.DOTALL)
 RELIABILITIES = (0.95, 0.8, 0.55)
 SAMPLES, MOST, LIST, FACTS = 8, 5, 10, round(ITEMS)
 CLAIM_CALLS = 2
@@ -176,4 +174,4 @@ if __name__ == "__main__":
     print(table)
     print("".join(curve(options.questions, options.seed)))
     if options.write:
-        write_atomic(PAGE, PLACE.sub(lambda _: table, PAGE.read_text()))
+        write_figures(PAGE, "benchmarks.judge_calls", table)

@@ -1,4 +1,4 @@
-"""Write the last screen of a run of the demo into the README and Getting started, and its numbers beside their test.
+"""Write the last screen of a run of the demo into the README, and its numbers beside their test.
 
 python -m tools.last_screen runs/demo/round-1/evaluation/results.json 2m50s
 """
@@ -20,7 +20,7 @@ from ratchet.evaluation.results import Results, read_results
 from ratchet.evaluation.tables.comparison import print_summary
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs/getting-started.md")
+README = ROOT / "README.md"
 STORED = ROOT / "tests/evaluation/tables/demo_results.json"
 SHOWN = re.compile(r"(?<=^<!-- last screen -->\n```text\n).*?(?=^```)", re.MULTILINE | re.DOTALL)
 
@@ -58,5 +58,4 @@ if __name__ == "__main__":
     assert found is not None, given.results
     write_atomic(STORED, json.dumps({"duration": given.duration, "results": shown_part(found)}) + "\n")
     screen = last_screen(found, given.duration)
-    for page in PAGES:
-        write_atomic(page, SHOWN.sub(lambda _: screen, page.read_text(), count=1))
+    write_atomic(README, SHOWN.sub(lambda _: screen, README.read_text(), count=1))

@@ -1,4 +1,4 @@
-"""The end of `ratchet selftrain`, from a stored run of the demo: it is short, and as the documentation shows it."""
+"""The end of `ratchet selftrain`, from a stored run of the demo: it is short, and as the README shows it."""
 
 import io
 import json
@@ -8,18 +8,17 @@ import pytest
 from ratchet.evaluation.measures.estimates import Estimate
 from ratchet.evaluation.results import Results
 from ratchet.evaluation.tables.comparison import print_summary
-from tools.last_screen import PAGES, SHOWN, STORED, last_screen
+from tools.last_screen import README, SHOWN, STORED, last_screen
 
 RUN = json.loads(STORED.read_text())
 RESULTS = Results.model_validate_json(json.dumps(RUN["results"]))
 
 
-def test_it_has_at_most_25_lines_of_80_columns_and_is_what_the_pages_show() -> None:
+def test_it_has_at_most_25_lines_of_80_columns_and_is_what_the_readme_shows() -> None:
     screen = last_screen(RESULTS, RUN["duration"])
     lines = screen.splitlines()
     assert len(lines) <= 25 and max(map(len, lines)) <= 80
-    for page in PAGES:
-        assert SHOWN.findall(page.read_text()) == [screen], "run: python -m tools.last_screen"
+    assert SHOWN.findall(README.read_text()) == [screen], "run: python -m tools.last_screen"
 
 
 @pytest.mark.parametrize(
