@@ -25,12 +25,12 @@ from ratchet.rounds.plan import (
     PlannedStage,
     SystemUse,
     Usage,
-    cost,
     count,
     encoding_stages,
     index_size,
     measured_rates,
     memory_table,
+    model_costs,
     model_uses,
     plan_stages,
 )
@@ -50,7 +50,7 @@ def plan(config: Config, options: argparse.Namespace) -> None:
     use = measured.system(config.system, is_own=True)
     if options.source and not use.source:
         raise UserError(f"--from {options.source}: no run folder with trajectories of {config.system.name}")
-    costs = {name: cost(model) for name, model in config.models.items()}
+    costs = model_costs(config)
     entries = latest_entries(experiment.run)
     rates, source = card.rates, "published"
     if given := options.tokens_per_second:
@@ -75,8 +75,7 @@ def plan(config: Config, options: argparse.Namespace) -> None:
 def hours_lines(config: Config, questions: int, card: Card) -> Iterator[str]:
     """A line for each stage of a run with so many training questions: its trajectories, and hours where rates are
     known."""
-    costs = {name: cost(model) for name, model in config.models.items()}
-    measured = Usage(config, RunFolder(config.folder))
+    costs, measured = model_costs(config), Usage(config, RunFolder(config.folder))
     for stage in plan_stages(ExperimentRun(config, ()), measured, _num_questions(config, questions)):
         number = f"{count(stage.trajectories)} trajectories, " if stage.trajectories else ""
         yield f"{stage.title}: {number}{_planned(stage.models, costs, card.rates) or '?'} GPU hours"
@@ -100,8 +99,8 @@ def print_memory(rows: Sequence[MemoryRow], where: str) -> None:
     table = new_table(f"{where}: GB (10^9 bytes) a GPU", ["part"], numbers)
     table.add_column("")
     for row in rows:
-        sizes = (row.weights, row.adapter, row.working, row.overhead, row.total)
-        table.add_row(row.part, *(f"{size / GB:.1f}" if size else "" for size in sizes), row.limit)
+        sizes = (f"{size / GB:.1f}" if size else "" for size in (*row.sizes, sum(row.sizes)))
+        table.add_row(row.part, *sizes, row.limit)
     print_table(table, wraps=True)
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import fmean
 
 from ratchet.agents.core.system import Calls, System, load_system
-from ratchet.core.config import Config, EncoderConfig, IndexConfig, ModelConfig, SystemConfig, is_missing
+from ratchet.core.config import Config, EncoderConfig, IndexConfig, SystemConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file, read_segment
 from ratchet.core.plugins import short_name
-from ratchet.core.records import Conversation, ModelCall, Score, Search, Trajectory
+from ratchet.core.records import Score, Search, Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import arm_store
 from ratchet.inference.footprint import footprint, read_shape
@@ -188,28 +188,18 @@ def _assumed_role(role: str, model: str, calls: Calls, passage_tokens: float) ->
 
 def measured_use(system: System, trajectories: Sequence[Trajectory], source: str) -> SystemUse | None:
     """The mean calls of these trajectories; None without a call."""
-    calls, talks = dict[str, list[ModelCall]](), dict[str, list[Conversation]]()
-    for trajectory in trajectories:
-        for call in trajectory.model_calls:
-            calls.setdefault(call.role, []).append(call)
-        for talk in trajectory.conversations:
-            talks.setdefault(talk.role, []).append(talk)
-    roles = tuple(
-        RoleUse(
-            role,
-            system.config.role(role).model,
-            Tokens(
-                len(own),
-                sum(call.prompt_tokens - call.cached_tokens for call in own),
-                sum(call.new_tokens for call in own),
-            )
-            * (1 / len(trajectories)),
-            fmean(len(talk.ids) for talk in talks[role]),
-            len(talks[role]) / len(trajectories),
-        )
-        for role, own in calls.items()
-        if role in talks
-    )
+    calls = [call for one in trajectories for call in one.model_calls]
+    talks = [talk for one in trajectories for talk in one.conversations]
+
+    def use(role: str) -> RoleUse:
+        own, lengths = [c for c in calls if c.role == role], [len(talk.ids) for talk in talks if talk.role == role]
+        prompt, new = sum(c.prompt_tokens - c.cached_tokens for c in own), sum(c.new_tokens for c in own)
+        tokens = Tokens(len(own), prompt, new) * (1 / len(trajectories))
+        model = system.config.role(role).model
+        return RoleUse(role, model, tokens, fmean(lengths), len(lengths) / len(trajectories))
+
+    called = dict.fromkeys(call.role for call in calls)
+    roles = tuple(use(role) for role in called if any(talk.role == role for talk in talks))
     searches = sum(isinstance(event, Search) for one in trajectories for event in one.events)
     return SystemUse(roles, searches / len(trajectories), source) if roles else None
 
@@ -303,11 +293,14 @@ def model_uses(config: Config) -> dict[str, ModelUse]:
     return uses
 
 
-def cost(model: ModelConfig) -> float:
-    """The parameters that a token passes, in billions; 0 where another machine computes it."""
-    if model.engine in ("chat-api", "scripted"):
-        return 0.0
-    return footprint(model.path, model.revision, model.dtype).active_parameters / 1e9
+def model_costs(config: Config) -> dict[str, float]:
+    """By model, the parameters that a token passes, in billions; 0 where another machine computes it."""
+    return {
+        name: 0.0
+        if model.engine in ("chat-api", "scripted")
+        else footprint(model.path, model.revision, model.dtype).active_parameters / 1e9
+        for name, model in config.models.items()
+    }
 
 
 def measured_rates(measured: Usage, use: SystemUse, costs: Mapping[str, float]) -> Rates | None:
@@ -333,7 +326,9 @@ def plan_stages(experiment: ExperimentRun, measured: Usage, questions: Mapping[s
     keys, drawn = [stage.key for stage in stages_of(experiment)], set[str]()
     for key in keys:
         if key.id in ("train", "train.random", "train.gold"):
-            yield _training(config, key, use, measured, questions["train"])
+            steps, each, text = _steps(config, use, measured, questions["train"])
+            tokens = Tokens(trained=steps * config.training.batch_size * each)
+            yield PlannedStage(key, {config.training.model: tokens}, counted=text)
         elif asked := _asked(key, use, others, measured, questions):
             yield _stage(key, keys, asked, measured, questions[asked.split], drawn)
 
@@ -356,7 +351,8 @@ def _asked(
     match key.id.removesuffix(".sample"):
         case "sample" | "score":
             each, led = config.sampling.samples, len(set(config.sampling.curriculum.values()))
-            detail = f"{each} samples" + f", and at most {led} of the curriculum" * (led > 0)
+            detail = f"{each} samples" + " at most" * (config.sampling.enough is not None)
+            detail += f", and at most {led} of the curriculum" * (led > 0)
             return _Asked("train", [(with_teacher(use, config), each), (use, led)], detail)
         case "choose":
             steps, _, _ = _steps(config, use, measured, questions["train"])
@@ -429,15 +425,8 @@ def _generation(config: Config) -> PlannedStage:
     return PlannedStage(None, {config.generation.model: tokens}, counted=f"{count(number)} questions x 2 calls")
 
 
-def _training(config: Config, key: StageKey, use: SystemUse, measured: Usage, questions: float) -> PlannedStage:
-    training = config.training
-    steps, each, passes = _steps(config, use, measured, questions)
-    text = f"{steps:,} steps x {training.batch_size} rows x {each:,.0f} tokens{passes}"
-    return PlannedStage(key, {training.model: Tokens(trained=steps * training.batch_size * each)}, counted=text)
-
-
 def _steps(config: Config, use: SystemUse, measured: Usage, questions: float) -> tuple[int, float, str]:
-    """(The training's steps, the mean tokens of a row, what the steps are as passes over the rows.)"""
+    """(The training's steps, the mean tokens of a row, both in words.)"""
     training = config.training
     learning = [role for role in use.roles if role.model == training.model and config.system.role(role.role).trainable]
     talks = sum(role.conversations for role in learning)
@@ -449,12 +438,16 @@ def _steps(config: Config, use: SystemUse, measured: Usage, questions: float) ->
     led /= len(set(config.sampling.curriculum.values())) or 1
     rows = learnt * (kept * talks + of_curriculum * led)
     if not rows > 0:  # NaN too
-        return training.max_steps, each, ""
+        return (
+            training.max_steps,
+            each,
+            f"{training.max_steps:,} steps x {training.batch_size} rows x {each:,.0f} tokens",
+        )
     plan = schedule(max(1, round(rows)), training, 1)
     passes = plan.steps / plan.per_epoch
     shown = f"{passes:,.0f}" if passes >= 100 else f"{passes:.3g}"
     counted = f"{shown} passes over {count(rows)} rows, {kept:.3g} kept of a question{', measured' * is_measured}"
-    return plan.steps, each, f" ({counted})"
+    return plan.steps, each, f"{plan.steps:,} steps x {training.batch_size} rows x {each:,.0f} tokens ({counted})"
 
 
 def count(number: float) -> str:
@@ -464,22 +457,15 @@ def count(number: float) -> str:
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """The memory of one part on each of its GPUs, in bytes."""
+    """The memory of one part on each of its GPUs."""
 
     part: str
     limit: str
     """The limit in words, or the reason why nothing is known."""
-    weights: float = 0.0
-    adapter: float = 0.0
-    """With its gradients and the optimiser's moments, where it is trained."""
-    working: float = 0.0
-    """Keys and values of one complete conversation, or a training step's activations."""
-    overhead: float = 0.0
-    """Activations, CUDA graphs and the CUDA context of a server."""
-
-    @property
-    def total(self) -> float:
-        return self.weights + self.adapter + self.working + self.overhead
+    sizes: tuple[float, ...] = (0.0,) * 4
+    """Bytes of the weights; of the adapter, with its gradients and the optimiser's moments where it is trained; of keys
+    and values of a complete conversation, or a training step's activations; of a server's activations, CUDA graphs and
+    CUDA context."""
 
 
 def memory_table(
@@ -507,7 +493,7 @@ def _server(config: Config, name: str, gpu: float, use: ModelUse) -> MemoryRow:
         else f"{int(room // conversation)} conversations of {model.max_context:,} tokens at once, or "
         f"{need.concurrency(room)} requests of {spec.tokens:,}"
     )
-    return MemoryRow(f"serve {name}", limit, need.weights, need.adapters, conversation, overhead)
+    return MemoryRow(f"serve {name}", limit, (need.weights, need.adapters, conversation, overhead))
 
 
 def _training_memory(config: Config, gpu: float, gpus: int) -> MemoryRow:
@@ -530,7 +516,7 @@ def _training_memory(config: Config, gpu: float, gpus: int) -> MemoryRow:
         limit = f"DOES NOT FIT a GPU of {gpu / GB:g} GB: " + (
             f"with FSDP on {gpus} GPUs {sharded / GB:.1f} GB" if sharded <= gpu else "lower max_length or micro_batch"
         )
-    return MemoryRow("train", limit, need.weights, need.adapter, need.activations)
+    return MemoryRow("train", limit, (need.weights, need.adapter, need.activations, 0.0))
 
 
 def index_size(index: IndexConfig, documents: int | None) -> tuple[int, int]:

@@ -9,10 +9,11 @@ import pytest
 from ratchet.commands.sample import sample_round
 from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
-from ratchet.core.files import Segment, write_jsonl
+from ratchet.core.files import Segment, read_segment, write_jsonl
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.sampling.store import Manifest, TrajectoryStore
+from ratchet.rounds.fork import fork
+from ratchet.sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
 from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -73,6 +74,17 @@ def test_what_was_interrupted_or_shared_ends_the_same(tmp_path: Path) -> None:
     sampled(config, part=(0, 2))
     again, shared = sampled(config, part=(1, 2))
     assert (again.keys, again.skipped, set(shared)) == (manifest.keys, manifest.skipped, set(kept))
+
+
+def test_a_fork_without_the_limit_samples_what_was_skipped(tmp_path: Path) -> None:
+    source, kept = sampled(experiment(tmp_path, enough=2))
+    config = experiment(tmp_path, "fork")
+    fork(config, RunFolder(tmp_path / "run"))
+    whole, found = sampled(config)
+    assert set(whole.keys) == set(found) == {*source.keys, *source.skipped} and not whole.skipped
+    own = read_segment(RunFolder(config.folder).round(1).trajectories / FIRST_SEGMENT, Trajectory)
+    assert {one.key for one in own} == set(source.skipped)
+    assert {key: found[key] for key in kept} == kept, "what was sampled is read where it lies"
 
 
 def test_a_second_start_that_waited_for_the_first_samples_nothing_more(
