@@ -11,6 +11,7 @@ table. Thoughts of earlier turns are left out, since the gateway has the model's
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -176,36 +177,30 @@ class Chat:
     """Names of tools that a service would run itself, of which the model is not told."""
 
 
-def read_turns(request: ProgramRequest, left_out_lines: Sequence[str] = ()) -> Iterator[ChatTurn]:
+def read_turns(request: ProgramRequest, left_out_lines: Sequence[str] = ()) -> list[ChatTurn]:
     """The messages of a request; system messages that open it are one, since most templates take no more.
 
     What the model said is compared without the blanks and the thought around it. `left_out_lines`: beginnings of lines
     of system messages that are left out.
     """
-    opening: list[str] | None = []
-    for number, message in enumerate(request.messages):
-        text = message.text(f"messages.{number}.content")
-        functions = [(call.function, call.id) for call in message.tool_calls or ()]
-        calls = tuple(FunctionCall.of(function.name, function.arguments, id) for function, id in functions)
-        if message.role == "function":
-            raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
-        is_system = message.role in ("system", "developer")
-        if is_system and left_out_lines:
-            text = "\n".join(line for line in text.split("\n") if not line.startswith(tuple(left_out_lines)))
-        if is_system and opening is not None:
-            opening.append(text)
-            continue
-        if opening:
-            yield ChatTurn("system", JOIN.join(filter(None, opening)))
-        opening = None
-        if message.role == "assistant":
-            thought, said = split_thought(text)
-            yield ChatTurn("assistant", said.strip(), thought, calls=calls)
-        else:
-            role = "system" if message.role == "developer" else message.role
-            yield ChatTurn(role, text, answers=message.tool_call_id or "")
-    if opening:
-        yield ChatTurn("system", JOIN.join(filter(None, opening)))
+    turns = [_read_turn(number, message, tuple(left_out_lines)) for number, message in enumerate(request.messages)]
+    opening = [*itertools.takewhile(lambda turn: turn.role == "system", turns)]
+    joined = JOIN.join(turn.text for turn in opening if turn.text)
+    return [*([ChatTurn("system", joined)] if opening else []), *turns[len(opening) :]]
+
+
+def _read_turn(number: int, message: ProgramMessage, left_out_lines: tuple[str, ...]) -> ChatTurn:
+    text = message.text(f"messages.{number}.content")
+    if message.role == "function":
+        raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
+    if message.role == "system" or message.role == "developer":
+        return ChatTurn("system", "\n".join(line for line in text.split("\n") if not line.startswith(left_out_lines)))
+    if message.role != "assistant":
+        return ChatTurn(message.role, text, answers=message.tool_call_id or "")
+    thought, said = split_thought(text)
+    functions = [(call.function, call.id) for call in message.tool_calls or ()]
+    calls = [FunctionCall.of(function.name, function.arguments, id) for function, id in functions]
+    return ChatTurn("assistant", said.strip(), thought, calls=tuple(calls))
 
 
 def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:

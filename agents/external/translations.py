@@ -168,6 +168,8 @@ CALLS = {
 }
 """Types of items that are calls, and where each has its arguments."""
 RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
+UNSAID: dict[str, Any] = {"type": "exec", "env": {}}
+"""What a local shell's action has that the model need not say."""
 
 
 class ResponsesRequest(Dialect):
@@ -212,7 +214,7 @@ class ResponsesRequest(Dialect):
                 given = item.get(CALLS[kind])
                 given = {"input": given} if kind == "custom_tool_call" else given
                 if kind == "local_shell_call" and isinstance(given, dict):
-                    given = {key: value for key, value in given.items() if key not in ("type", "env") and value}
+                    given = {key: value for key, value in given.items() if value not in (None, UNSAID.get(key))}
                 name = named_in(item.get("namespace"), item.get("name") or kind.removesuffix("_call"))
                 add_call(messages, template_call(name, given, id))
             elif kind in RESULTS:
@@ -278,15 +280,14 @@ class ResponsesRequest(Dialect):
         """A call as the kind of its tool has it."""
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         kind, own = self.toolbox.own.get(name, ("function", {"name": name}))
-        item = {"type": f"{kind}_call", "id": id, "call_id": call["id"], "status": "completed"}
-        given = read_json(arguments)
-        if kind == "function":
-            return {**item, **own, "arguments": arguments}
-        if kind == "custom":
-            text = given.get("input")
-            return {**item, **own, "type": "custom_tool_call", "input": text if isinstance(text, str) else arguments}
+        item, given = {"id": id, "call_id": call["id"], "status": "completed"}, read_json(arguments)
+        if kind == "custom" and [*given] == ["input"] and isinstance(given["input"], str):
+            return {"type": "custom_tool_call", **item, **own, "input": given["input"]}
+        if kind in ("function", "custom"):  # a custom call has no place for other arguments, and the model said them
+            return {"type": "function_call", **item, **own, "arguments": arguments}
+        item["type"] = f"{kind}_call"
         if kind == "local_shell":
-            return {**item, "action": {"type": "exec", "env": {}, **given}}
+            return {**item, "action": UNSAID | given}
         return {**item, "execution": "client", "arguments": given}
 
     def events(self, completion: Answer) -> Iterator[Answer]:

@@ -179,7 +179,7 @@ async def test_codexs_tools_are_called_by_its_own_items(streamed: bool) -> None:
     replies = [
         calling("agents__wait"),
         calling("patch", input="*** Begin\n+a"),
-        calling("local_shell", command=["ls", "-l"]),
+        calling("local_shell", command=["ls", "-l"], timeout_ms=0, env={"A": "b"}),
         calling("tool_search", query="send"),
         calling("agents__send", query="x"),
         "It was Ada.",
@@ -206,7 +206,10 @@ async def test_codexs_tools_are_called_by_its_own_items(streamed: bool) -> None:
         assert called[:-1] == [
             {"type": "function_call", "name": "wait", "namespace": "agents", "arguments": "{}"},
             {"type": "custom_tool_call", "name": "patch", "input": "*** Begin\n+a"},
-            {"type": "local_shell_call", "action": {"type": "exec", "env": {}, "command": ["ls", "-l"]}},
+            {
+                "type": "local_shell_call",
+                "action": {"type": "exec", "env": {"A": "b"}, "command": ["ls", "-l"], "timeout_ms": 0},
+            },
             {"type": "tool_search_call", "execution": "client", "arguments": {"query": "send"}},
             {"type": "function_call", "name": "send", "namespace": "agents", "arguments": '{"query": "x"}'},
         ]

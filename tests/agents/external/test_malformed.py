@@ -90,6 +90,23 @@ async def test_half_a_character_in_what_names_a_call_is_replaced() -> None:
     await record(program, numbered, tools=True)
 
 
+async def test_a_custom_tool_that_is_called_with_more_than_its_text_has_no_other_words_in_the_history() -> None:
+    call = {"name": "patch", "arguments": {"input": "a", "why": "b"}}
+
+    async def program(client: httpx.AsyncClient) -> str:
+        items: list[Any] = [user("x")]
+        for number in range(2):
+            body = {"model": "m", "input": items, "tools": [{"type": "custom", "name": "patch"}]}
+            [said] = (await client.post("/v1/responses", json=body)).json()["output"]
+            if number == 0:
+                assert (said["type"], json.loads(said["arguments"])) == ("function_call", call["arguments"])
+            items += [said, {**RESULT, "call_id": said.get("call_id")}]
+        return "Ada"
+
+    trajectory = await record(program, [f"<tool_call>\n{json.dumps(call)}\n</tool_call>", "done"], tools=True)
+    assert [one.foreign_turns for one in trajectory.conversations] == [0]
+
+
 async def test_deferred_tools_are_described_where_the_service_would_search_them() -> None:
     deferred = {"name": "Fetch", "description": "Fetches.", "input_schema": {}, "defer_loading": True}
     search = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
