@@ -138,9 +138,9 @@ class Usage:
         """(By score that the judge gives, its calls for one trajectory; the calls for one question, whatever the number
         of its trajectories and arms.) `selects`: further runs go to those alone that may be kept."""
         assumed, drawn = assumed_judging(self.config, names, self.shown_tokens, selects)
+        runs = None if selects else self.config.rewards.runs.most
         for folder in reversed(self.run.rounds()):
-            found = {name: use for name in assumed if (use := _measured_score(folder.scores, name))}
-            if found:
+            if found := {name: use for name in assumed if (use := _measured_score(folder.scores, name, runs))}:
                 return assumed | found, _measured_nuggets(self.run.nuggets) or drawn
         return assumed, drawn
 
@@ -250,14 +250,20 @@ def _spent(verdicts: Iterable[Mapping[str, object]]) -> Tokens:
     return Tokens(len(counts), sum(c[0] - c[1] for c in counts), sum(c[2] for c in counts))
 
 
-def _measured_score(folder: Path, name: str) -> Tokens | None:
-    """The mean calls of a stored score; None where there is none, or its verdicts have no counts."""
+def _measured_score(folder: Path, name: str, runs: int | None) -> Tokens | None:
+    """The mean calls of a stored score; None where there is none, or its verdicts have no counts. `runs`: with so many
+    judge runs, where their number differed. None: with as many as there were."""
     settings = current_settings(folder).get(name)
     files = score_segments(folder, name, settings) if settings else []
-    lines = islice(((line, data) for file in files for line, data in file.lines()), MAX_TRAJECTORIES)
-    scores = [line.parse(data, Score) for line, data in lines]
-    spent = _spent(verdict for score in scores for verdict in score.verdicts)
-    return spent * (1 / len(scores)) if spent.calls else None
+    scores: dict[str, Score] = {}
+    for score in (line.parse(data, Score) for file in files for line, data in file.lines()):
+        if (
+            score.trajectory in scores or len(scores) < MAX_TRAJECTORIES
+        ):  # the last one of a trajectory has all its runs
+            scores[score.trajectory] = score
+    spent = _spent(verdict for score in scores.values() for verdict in score.verdicts)
+    done = sum(len(score.runs) for score in scores.values())
+    return spent * (runs / done if runs and done else 1 / len(scores)) if spent.calls else None
 
 
 def _measured_nuggets(folder: Path) -> Tokens | None:

@@ -59,8 +59,8 @@ class ServeConfig(Section):
     refuses formats that change answers (`quantization: fp8`, `kv-cache-dtype: fp8`)."""
 
     merge: bool = Field(False, exclude_if=lambda merge: not merge)
-    """From the second round on, sample with the adapter merged into the weights, which vLLM serves faster. Every role
-    of the model must be trained. Evaluations, which compare adapters, are served as ever."""
+    """From the second round on, sample with the adapter merged into the weights (`merged/` in the run folder), which
+    vLLM serves faster. Every role of the model must be trained. Evaluations compare adapters and are served as ever."""
 
     @field_validator("arguments")
     @classmethod

@@ -239,7 +239,10 @@ def test_what_another_run_measured_of_its_judge_and_its_selection_is_planned_wit
     store(pilot / "round-1" / "trajectories", [trajectory(n) for n in range(20)])
     scores, settings = pilot / "round-1" / "scores", {"runs": 5}
     verdicts = ({"part": "nugget", "tokens": [500, 400, 60]}, {"part": "nugget", "tokens": [500, 450, 40]})
-    scored = [Score(trajectory=f"t{n}", name="correctness", value=1.0, verdicts=verdicts) for n in range(20)]
+    scored = [
+        Score(trajectory=f"t{n}", name="correctness", value=1.0, runs=(1.0, 1.0), verdicts=verdicts) for n in range(20)
+    ]
+    scored.insert(0, scored[0].model_copy(update={"runs": (1.0,), "verdicts": verdicts[:1]}))  # before its second run
     record_settings(scores, "correctness", settings)
     write_jsonl(score_file(scores, "correctness", settings), scored)
     drawn = ({"part": "nuggets", "tokens": [300, 0, 700]},)
@@ -254,6 +257,11 @@ def test_what_another_run_measured_of_its_judge_and_its_selection_is_planned_wit
     # 4,000,000 x 2 calls with 100 + 50 tokens that were not cached and 100 new ones, and a draw for each question.
     assert re.search(r"^ ?score and select judge 4,000,000 9,000,000 900 1,100 ", said, re.MULTILINE), said
     assert "1.5 kept of a question, measured" in said
+    # An evaluation has five runs for the two of this selection: 400 x 2 x 5 / 2, and a draw for each question.
+    said = said_of(
+        path, capsys, *only, "--from", str(pilot), "--test", "200", "--set", "rewards.runs={least: 2, most: 5}"
+    )
+    assert re.search(r"^ ?evaluate judge 400 2,200 ", said, re.MULTILINE), said
 
 
 def test_dense_indexes_are_planned_for_any_number_of_documents(
