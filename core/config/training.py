@@ -187,7 +187,7 @@ class RoundsConfig(Section):
     """End the run after the first round whose adapter is not promoted."""
     start: Literal["promoted", "base"] = "promoted"
     """What training starts from: the last promoted adapter, or a new one on the base model, as in ReST-EM (Singh et al.
-    2023, arXiv 2312.06585). A round always samples with the last promoted adapter."""
+    2023, arXiv 2312.06585)."""
     level: float = Field(0.05, gt=0, lt=1)
     """Significance level of [promotion](../guides/rounds-and-sweeps.md#what-a-number-means). With one round there is no
     test."""
