@@ -48,8 +48,8 @@ class SelectConfig(Section):
     """Drop a question whose trajectories all have the same reward, or that has one alone, as mRAG's published code
     does."""
     prefer: tuple[ScoreText, ...] = ()
-    """Scores that order the best trajectories where there are more than `ties`, the least of a cost first. Default, and where
-    these are equal: the lowest sample numbers."""
+    """Scores that order the best trajectories where there are more than `ties`, the least of a cost first. Default,
+    and where these are equal: the lowest sample numbers."""
     balance_searches: bool = False
     """Keep as many questions whose best trajectory searched at most once as others, and drop the surplus."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
