@@ -55,6 +55,7 @@ class Dialect(BaseModel):
     model_config = ConfigDict(extra="allow")
     REFUSED: ClassVar[Mapping[str, str]]
     """Fields that would change what an answer is, by the reason why that cannot be."""
+    model: str
     stream: bool | None = None
 
     def chat(self) -> Chat:
@@ -253,9 +254,9 @@ def forced_tools(asked: Chat) -> Functions:
 # What the other two share: messages of chat completions, made part by part, and tools
 
 
-def chat_request(where: str, tools: Toolbox, **fields: Any) -> Chat:
+def chat_request(own: Dialect, where: str, tools: Toolbox, **fields: Any) -> Chat:
     """A checked request. ApiError that names what is wrong with it; `where`: what its messages are called."""
-    fields |= {"tools": tools.offered}
+    fields |= {"model": own.model, "stream": own.stream, "tools": tools.offered}
     try:
         kept = {key: value for key, value in fields.items() if value or value is False}
         return Chat(ProgramRequest.model_validate(kept), tools.hidden, tools.left_out)

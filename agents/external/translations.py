@@ -47,7 +47,6 @@ class CountRequest(Dialect):
 
     REFUSED: ClassVar = {NO_STATE: "thread container", "give the program the server's tools": "mcp_servers"}
 
-    model: str
     messages: list[SentMessage] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -71,7 +70,7 @@ class CountRequest(Dialect):
         if form is not None and _form(form) is form:
             raise refused("output_config.format", "expected a json_schema")
         fields = {"messages": messages, "tool_choice": choice, "response_format": _form(form), **more}
-        return chat_request("messages", tools, model=self.model, **fields)
+        return chat_request(self, "messages", tools, **fields)
 
 
 class MessagesRequest(CountRequest):
@@ -79,10 +78,9 @@ class MessagesRequest(CountRequest):
 
     max_tokens: int = Field(gt=0)
     stop_sequences: list[str] | None = None
-    stream: bool | None = None
 
     def chat(self, **more: Any) -> Chat:
-        return super().chat(max_tokens=self.max_tokens, stop=self.stop_sequences, stream=self.stream, **more)
+        return super().chat(max_tokens=self.max_tokens, stop=self.stop_sequences, **more)
 
     def answer(self, completion: Answer) -> Answer:
         choice, usage = completion["choices"][0], completion["usage"]
@@ -181,7 +179,6 @@ class ResponsesRequest(Dialect):
         ONLY_TEXT: "image",
     }
 
-    model: str
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     tools: list[dict[str, Any]] | None = None
@@ -189,7 +186,6 @@ class ResponsesRequest(Dialect):
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = Field(None, gt=0)
     text: dict[str, Any] | None = None
-    stream: bool | None = None
 
     @cached_property
     def toolbox(self) -> Toolbox:
@@ -228,15 +224,14 @@ class ResponsesRequest(Dialect):
         if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
             choice = _named(named_in(choice.get("namespace"), choice.get("name")))
         return chat_request(
+            self,
             "input",
             self.toolbox,
-            model=self.model,
             messages=messages,
             tool_choice=choice,
             parallel_tool_calls=self.parallel_tool_calls,
             max_tokens=self.max_output_tokens,
             response_format=_form((self.text or {}).get("format")),
-            stream=self.stream,
         )
 
     def answer(self, completion: Answer) -> Answer:
