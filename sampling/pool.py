@@ -245,15 +245,14 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             )
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
-            counts = run_or_cancel(
+            counts, problem = run_or_cancel(
                 runner, run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, work=work)
             )
             # Programs that never reach the gateway may be fewer than MAX_FAILURES.
             if counts["failed"] == total and {system.name for system in systems} == {"external"}:
-                stored = (trajectory for one in passes for trajectory in TrajectoryStore(one.folder).read())
                 raise UserError(
-                    f"all {total} trajectories failed, the first one with: {next(stored).error}\nFix this and run the "
-                    "same command again."
+                    f"all {total} trajectories failed, the last one with: {problem}\nFix this and run the same command "
+                    "again."
                 )
         left = set[str]()
         for enough, jobs, store, manifest in limited:
@@ -379,8 +378,9 @@ async def run_pool(
     sequential: bool = False,
     max_failures: int = MAX_FAILURES,
     work: Work | None = None,
-) -> Counter[str]:
-    """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted.
+) -> tuple[Counter[str], str]:
+    """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted. Returns (the number of
+    trajectories of each status, what failed in the last one).
 
     `sequential`: those of one pass one after the other, as `memory.sequential` says, up to the first that failed: the
     later ones wait until it was sampled again, which a UserError says at the end. Raises UserError after `max_failures`
@@ -389,7 +389,7 @@ async def run_pool(
     """
     counts: Counter[str] = Counter()
     work = work or Work()
-    failed_in_row = 0
+    failed_in_row, problem = 0, ""
     stopped: list[str] = []
     chains: dict[str, list[Task]] = {}
     for task in tasks:
@@ -412,7 +412,7 @@ async def run_pool(
                     break
 
     async def run_task(task: Task) -> Trajectory:
-        nonlocal failed_in_row
+        nonlocal failed_in_row, problem
         trajectory = await run_episode(task.job, task.system, engines, retriever, task.context, resources)
         task.segment.append(trajectory)
         counts[trajectory.status] += 1
@@ -438,7 +438,7 @@ async def run_pool(
             "memory.sequential: a claim that failed is asked again before those after it, so that each finds what all "
             "earlier ones left; run the same command again to go on.\n  " + "\n  ".join(stopped)
         )
-    return counts
+    return counts, problem
 
 
 def _failure(trajectory: Trajectory) -> str:

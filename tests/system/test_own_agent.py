@@ -90,11 +90,14 @@ def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_
 
 def test_programs_that_never_reach_the_gateway_stop_the_run_and_the_evaluation(tmp_path: Path) -> None:
     config = experiment(tmp_path)
-    (tmp_path / "program.py").write_text('print(\'{"answer": "Ada Torrin"}\')')
-    for stage in (["sample"], ["evaluate", "--base-only"]):
+    said = tmp_path / "said.txt"
+    (tmp_path / "program.py").write_text(f"print(open({str(said)!r}).read())")
+    for stage, text in ((["sample"], "Ada"), (["sample"], '{"answer": "Ada"}'), (["evaluate", "--base-only"], "Ada")):
+        said.write_text(text)
         done = command("-m", "ratchet", *stage, "--config", str(config))
         assert done.returncode == 2 and "trajectories failed" in done.stdout, done.stdout
         assert "set its client's base URL to OPENAI_BASE_URL" in done.stdout
+        assert ("no JSON object" in done.stdout) == (text == "Ada"), "the reason is that of this command"
 
 
 def test_programs_that_come_by_themselves_find_the_open_trajectories(tmp_path: Path) -> None:
