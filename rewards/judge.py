@@ -201,9 +201,9 @@ class Judge:
             except EngineError as error:
                 failures.extend([error] * len(calls))
                 return
-            for (key, _), completion in zip(calls, given, strict=False):
-                await self._finish(owner, key, dialogue, params, completion, log)
-            await gather_or_cancel([ask([call]) for call in calls[len(given) :]])
+            told = zip(calls, given, strict=False)
+            done = [self._finish(owner, key, dialogue, params, completion, log) for (key, _), completion in told]
+            await gather_or_cancel([*done, *(ask([call]) for call in calls[len(given) :])])
 
         await gather_or_cancel([ask(calls) for calls in missing.values()])
         if failures:

@@ -81,9 +81,17 @@ def replaced_texts(prompts: Prompts, own: Prompts) -> str:
     return content_key("prompts", replaced)[:12] if replaced else ""
 
 
+LISTS = "nugget_scores.user"
+"""The prompt that is asked with `rewards.nuggets_per_call` alone: others' scores do not depend on it."""
+
+
 def replaced_digest(rewards: RewardsConfig, reward: Reward) -> str:
-    """12 hexadecimal digits of the texts that the config has in place of a reward's prompts; "" where it has none."""
-    if not isinstance(reward, Judged) or (rewards.prompts is None and rewards.verdicts == "reason_first"):
+    """12 hexadecimal digits of the texts that the config has in place of a reward's prompts, and of that of lists where
+    it is asked; "" where there are none."""
+    if not isinstance(reward, Judged):
         return ""
     # What outside code asks a judge is its own; it may ask with any of ours as well.
-    return replaced_texts(judge_prompts(rewards), builtin_prompts() if reward.is_outside else reward.prompts)
+    own = dict(builtin_prompts() if reward.is_outside else reward.prompts)
+    if own.pop(LISTS, None) and rewards.nuggets_per_call > 1:
+        own[LISTS] = Prompt("")
+    return replaced_texts(judge_prompts(rewards), own)

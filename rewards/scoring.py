@@ -155,15 +155,15 @@ class Scorer:
             question
             for question, sampled in work.by_question.items()
             if any((one.key, reward.name) not in scores for one in sampled for reward in rewards)
-            or self._undecided(work, sampled, scores)
+            or self._undecided(sampled, scores)
         ]
 
-    def _undecided(self, work: Work, sampled: Sequence[Outline], scores: Scores) -> dict[str, int]:
+    def _undecided(self, sampled: Sequence[Outline], scores: Scores) -> dict[str, int]:
         """By trajectory of a question that needs more judge runs, how many."""
         if not self._adapts:
             return {}
-        question, rewards = work.questions[sampled[0].question_id], self._rewards
-        return undecided(question, sampled, scores, rewards.weights, rewards.select, rewards.runs.most)
+        rewards = self._rewards
+        return undecided(sampled, scores, rewards.weights, rewards.select, rewards.runs.most)
 
     async def _judge_all(self, engine: Engine, rewards: Sequence[Judged], work: Work, by_rule: Scores) -> Scores:
         concurrency = max_requests(self._rewards.judge, self._config.models[self._rewards.judge])
@@ -223,7 +223,7 @@ class Scorer:
                 rewards=rewards,
                 scores=known,
                 asker=asker,
-                undecided=lambda sampled: self._undecided(work, sampled, known),
+                undecided=lambda sampled: self._undecided(sampled, known),
                 least=self._rewards.runs.least,
                 adapts=self._adapts,
                 store=store,

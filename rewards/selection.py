@@ -303,15 +303,17 @@ def _attempts(
             candidates.append(trajectory)
             values.append(value)
     in_words = ", ".join(f"{count} {what}" for what, count in others.items())
-    counted = Counter(runs for one in trajectories if (runs := num_runs(one.key, scores, weights)))
+    needed = [name for name, weight in weights.items() if weight]
+    counted = Counter(runs for one in trajectories if (runs := num_runs(one.key, scores, needed)))
     by_runs = ", ".join(f"{count} in {runs} judge runs" for runs, count in sorted(counted.items()))
     return Attempts(trajectories, whole, rewards, candidates, values, scores, lacks_scores, in_words, roles, by_runs)
 
 
-def num_runs(key: str, scores: Scores, weights: Weights) -> int:
-    """The judge runs of a trajectory's reward, where their number may differ (`rewards.runs`); else 0."""
-    given = (scores.get((key, name)) for name, weight in weights.items() if weight)
-    return max((len(score.runs) for score in given if score is not None), default=0)
+def num_runs(key: str, scores: Scores, names: Iterable[str]) -> int:
+    """The judge runs that all of a trajectory's judged scores have, where their number may differ (`rewards.runs`);
+    else 0."""
+    given = (score.runs for name in names if (score := scores.get((key, name))) is not None)
+    return min((len(runs) for runs in given if runs), default=0)
 
 
 def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:

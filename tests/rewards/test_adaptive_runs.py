@@ -132,7 +132,7 @@ def test_a_selection_says_how_many_runs_decided(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_who_needs_another_run(runs: list[tuple[float | None, ...]], more: set[int]) -> None:
-    question, weights = QUESTIONS[0], {"relevance": 1.0}
+    weights = {"relevance": 1.0}
     sampled = [outline(trajectory(at, f"Answer {at}", "q0")) for at in range(len(runs))]
     scores = {}
     for one, own in zip(sampled, runs, strict=True):
@@ -140,7 +140,7 @@ def test_who_needs_another_run(runs: list[tuple[float | None, ...]], more: set[i
         scores[one.key, "relevance"] = Score(
             trajectory=one.key, name="relevance", value=sum(known) / len(known), runs=own
         )
-    found = undecided(question, sampled, scores, weights, SelectConfig(), 5)
+    found = undecided(sampled, scores, weights, SelectConfig(), 5)
     assert found == {sampled[at].key: len(runs[at]) + 1 for at in more}
 
 
@@ -149,7 +149,46 @@ def test_equal_answers_tie_without_further_runs() -> None:
     own = Score(trajectory=sampled[0].key, name="relevance", value=0.7, runs=(0.6, 0.8))
     twin = own.model_copy(update={"trajectory": sampled[1].key, "equal_to": sampled[0].key})
     scores = {(own.trajectory, "relevance"): own, (twin.trajectory, "relevance"): twin}
-    assert undecided(QUESTIONS[0], sampled, scores, {"relevance": 1.0}, SelectConfig(), 5) == {}
+    assert undecided(sampled, scores, {"relevance": 1.0}, SelectConfig(), 5) == {}
+
+
+def test_those_whose_scores_have_no_runs_are_not_asked_for_more() -> None:
+    """An answer without documents has a faithfulness that no judge gives, and may tie with one that is judged."""
+    sampled = [outline(trajectory(at, f"Answer {at}", "q0")) for at in range(2)]
+    own = [Score(trajectory=one.key, name="faithfulness", value=0.0) for one in sampled]
+    scores = {(one.trajectory, one.name): one for one in own}
+    for known, more in [(2, {sampled[0].key: 3}), (5, {})]:
+        scores[own[0].trajectory, "faithfulness"] = own[0].model_copy(update={"runs": (0.0,) * known})
+        rule = SelectConfig(min_reward=None)
+        assert undecided(sampled, scores, {"faithfulness": 1.0}, rule, 5) == more
+
+
+@pytest.mark.parametrize(
+    ("runs", "more"),
+    [((0.2, 0.9), 3), ((0.2, 0.1, 0.9, 0.9, 0.2), None), ((1.0, 1.0), None), ((None, None), 3), ((None,) * 5, None)],
+)
+def test_a_score_that_is_no_part_of_the_reward_may_need_runs(runs: tuple[float | None, ...], more: int | None) -> None:
+    sampled, weights = [outline(trajectory(0, "Answer 0", "q0"))], {"f1": 1.0, "relevance": 0.0}
+    known = [value for value in runs if value is not None]
+    value = sum(known) / len(known) if known else None
+    made = Score(trajectory=sampled[0].key, name="relevance", value=value, runs=runs)
+    f1 = Score(trajectory=made.trajectory, name="f1", value=0.5)
+    scores = {(one.trajectory, one.name): one for one in (made, f1)}
+    rule = SelectConfig(min_scores={"relevance": 0.5})
+    assert undecided(sampled, scores, weights, rule, 5) == ({made.trajectory: more} if more else {})
+
+
+def test_runs_count_where_all_scores_have_them() -> None:
+    """An answer equal to another one's, over other documents, has more runs of correctness than of faithfulness."""
+    sampled = [outline(trajectory(at, f"Answer {at}", "q0")) for at in range(2)]
+    weights = {"correctness": 1.0, "faithfulness": 1.0}
+    runs = {"correctness": (0.5,) * 5, "faithfulness": (0.2, 0.9)}
+    scores = {
+        (one.key, name): Score(trajectory=one.key, name=name, value=sum(own) / len(own), runs=own)
+        for one in sampled
+        for name, own in runs.items()
+    }
+    assert undecided(sampled, scores, weights, SelectConfig(), 5) == {one.key: 3 for one in sampled}
 
 
 def test_a_mean_stays_between_what_the_missing_runs_can_give() -> None:

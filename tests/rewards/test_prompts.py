@@ -10,7 +10,7 @@ import yaml
 
 from ratchet.agents.core.prompts import Prompt, write_prompts
 from ratchet.commands.config import open_config
-from ratchet.core.config import Config
+from ratchet.core.config import Config, RewardsConfig
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Question
@@ -18,7 +18,7 @@ from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
 from ratchet.rewards.builtin.claims import Claim
-from ratchet.rewards.prompts import builtin_prompts, fill, judge_prompts
+from ratchet.rewards.prompts import builtin_prompts, fill, judge_prompts, replaced_digest
 from ratchet.rewards.reward import load_reward
 from tests.helpers.commands import command_of
 from tests.helpers.pinned import check_pinned
@@ -111,6 +111,16 @@ def test_every_replaced_prompt_is_asked_and_stored_scores_are_not_reused(tmp_pat
         asked = prompts_of(replaced, name)
         seen |= {slot for slot in PROMPTS if any(text.startswith(f"This is {slot}.") for text in asked)}
     assert seen == set(PROMPTS)
+
+
+def test_the_prompt_of_lists_counts_where_it_is_asked() -> None:
+    correctness, faithfulness = load_reward("correctness"), load_reward("faithfulness")
+    first = RewardsConfig(verdicts="score_first")
+    assert replaced_digest(first, correctness) == "8d8be1796a62", "as before there were lists"
+    lists, first_lists = (RewardsConfig(nuggets_per_call=10, verdicts=one.verdicts) for one in (RewardsConfig(), first))
+    digests = [replaced_digest(one, correctness) for one in (RewardsConfig(), first, lists, first_lists)]
+    assert digests[0] == "" and len(set(digests)) == 4
+    assert replaced_digest(lists, faithfulness) == ""
 
 
 def test_prompts_that_are_written_and_read_back_change_nothing(tmp_path: Path) -> None:
