@@ -50,9 +50,12 @@ def check_plugins(config: Config) -> None:
             load_source(name, source)
     _check_scores(config)
     load_objective(config.training)
-    systems = {short_name(member.system.name) for member in load_members(config).values()}
-    if config.training.conversations != "main" and "external" not in systems:
-        raise UserError("training.conversations: it chooses among a program's, and no system.name here is `external`")
+    if config.training.conversations != "main":
+        systems = {short_name(member.system.name) for member in load_members(config).values()}
+        if "external" not in systems:
+            raise UserError(
+                "training.conversations: it chooses among a program's, and no system.name here is `external`"
+            )
     if config.training.role_weights:
         _check_role_weights(config)
 

@@ -31,6 +31,9 @@ def main() -> None:
         _exit(-signal.SIGKILL if -signal.SIGKILL in statuses else error.get_first_failure()[1].exitcode)
     except SignalException as error:
         _exit(-error.sigval)
+    finally:  # torch's handler would raise from whatever Python does last
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _exit(status: int) -> None:

@@ -40,7 +40,8 @@ def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
     config = open_config(write(tmp_path))
     assert (config.sampling.samples, config.sampling.temperature, config.sampling.frozen_temperature) == (8, 0.7, 0.1)
     assert config.rewards.weights == {"correctness": 4.0, "faithfulness": 1.0}
-    assert (config.rewards.runs, config.rewards.temperature, config.rewards.select.ties) == (5, 0.5, 3)
+    assert (config.rewards.runs.least, config.rewards.runs.most, config.rewards.temperature) == (5, 5, 0.5)
+    assert config.rewards.select.ties == 3
     training = config.training
     assert (training.lora.r, training.learning_rate) == (16, 1e-4)
     assert (training.warmup_steps, training.max_steps, training.batch_size) == (50, 5000, 128)

@@ -35,7 +35,7 @@ def test_mrag_decodes_freely_draws_nuggets_for_every_run_and_keeps_responses_at_
     assert all(
         one.malformed != "constrain" for one in paper.evaluation.baselines.values() if one.name != "no_retrieval"
     )
-    assert paper.rewards.extracted == "per_run" and paper.rewards.runs == 5
+    assert (paper.rewards.extracted, paper.rewards.runs.least, paper.rewards.runs.most) == ("per_run", 5, 5)
     assert paper.rewards.select.keep_status == ("finished", "out_of_budget")
     assert (paper.training.choose_by, paper.training.eval_steps, paper.training.max_steps) == ("reward", 500, 5000)
 

@@ -1,6 +1,7 @@
 """A reward sees the same whole record wherever it runs: selection, a what-if, an evaluation and a sweep."""
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -142,11 +143,12 @@ def test_what_a_reward_may_read_is_said_in_the_guide() -> None:
     table = guide[guide.index("| of a trajectory |") :].partition("\n\n")[0]
     said = {word for row in table.splitlines()[2:] for word in row.split("|")[1].replace("`", "").split(", ")}
     assert {word.strip() for word in said} == {*Trajectory.model_fields, *PROPERTIES}
-    events = guide[guide.index("| event |") :].partition("\n\n")[0]
-    rows = {row.split("|")[1].strip(" `"): row.split("|")[2] for row in events.splitlines()[2:]}
-    for event in get_args(get_args(Event)[0]):
-        fields = {word.strip(" `") for word in rows[event.__name__].split(",")}
-        assert fields == set(event.model_fields) - {"kind"}, event
+    events = guide[guide.index("Each event has") :].partition("\n\n")[0]
+    kinds = {event.__name__: event for event in get_args(get_args(Event)[0])}
+    told = re.findall(r"`([A-Z]\w+)` ([^;.]+)", events)
+    assert {kind for kind, _ in told} == {"Search", "ToolCall", "ModelCall"}
+    for kind, fields in told:
+        assert set(re.findall(r"`(\w+)`", fields)) <= set(kinds[kind].model_fields), kind
 
 
 PROPERTIES = ("response", "token_exact", "model_calls", "searches", "tool_calls", "failed_lookups")
