@@ -207,6 +207,7 @@ async def test_an_index_that_finds_nothing_breaks_no_system(name: str) -> None:
     assert trajectory.status in ("finished", "unparsed") and trajectory.passages == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 async def test_a_trajectory_does_not_depend_on_which_of_two_calls_ends_first(name: str) -> None:
     def said(_: str, params: SamplingParams, __: Sequence[Message]) -> str:
@@ -219,6 +220,7 @@ async def test_a_trajectory_does_not_depend_on_which_of_two_calls_ends_first(nam
     assert (one.answer, one.candidates, one.passages) == (two.answer, two.candidates, two.passages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "at_once"),
     [

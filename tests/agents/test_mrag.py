@@ -117,6 +117,7 @@ async def test_the_last_turn_of_a_search_asks_for_no_other_query() -> None:
 WRITING = [act("answerer"), say(response="Ada"), act("reviser"), say(response="Ada Torrin"), act("finisher")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("length", "words"), [("any", ""), ("concise", "at most 100 words"), ("long", "every aspect of the question")]
 )

@@ -41,6 +41,7 @@ def without_times(trajectory: Trajectory) -> dict[str, Any]:
 TIMES = ("at", "seconds")
 
 
+@pytest.mark.slow
 @each_variant
 async def test_prompts_that_are_written_and_read_back_change_nothing(
     name: str, settings: Settings, tmp_path: Path
@@ -64,6 +65,7 @@ def test_a_content_key_has_the_texts_and_not_where_they_lie(name: str, tmp_path:
     assert changed == identity(name, folder_of(name, tmp_path / "two", **{slot: f"Please. {prompt.text}"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", known_plugins("systems"))
 async def test_every_prompt_that_is_replaced_reaches_the_model(name: str, tmp_path: Path) -> None:
     own = load_system(SystemConfig(name=name)).prompts
@@ -113,6 +115,7 @@ def forged_lines(text: str, forged: list[str]) -> list[str]:
     return [line for line in re.split(r"[\r\n]", text) if any(line.strip().startswith(one) for one in forged)]
 
 
+@pytest.mark.slow
 @each_variant
 async def test_a_document_cannot_pose_as_a_speaker_or_another_document(name: str, settings: Settings) -> None:
     marked = [f"{line} OUTSIDE" for line in FORGED]

@@ -143,6 +143,7 @@ async def test_relevance_is_zero_where_every_reply_says_noncommittal_and_of_an_e
     assert (await relevance(*vain, answer=" ")).value == 0.0
 
 
+@pytest.mark.slow
 async def test_of_a_question_that_the_embedder_cannot_read_whole_the_end_counts_and_what_is_left_out_is_told(
     tmp_path: Path,
 ) -> None:

@@ -56,6 +56,7 @@ def check(played: Trajectory, agent: Any, others: Iterable[Passage] = ()) -> Non
     assert turns <= set(texts), "a turn's ids are those of the record"
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(12, 60), st.integers(12, 60))
 def test_what_the_judge_of_tool_mad_reads_is_what_the_agents_read(lengths: list[int], one: int, other: int) -> None:
@@ -73,6 +74,7 @@ def test_what_the_judge_of_tool_mad_reads_is_what_the_agents_read(lengths: list[
         assert read == [next(p.text for p in played.passages if p.id == id) for id in turn.passages]
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(12, 60), st.integers(12, 60), st.integers(10, 300)

@@ -61,6 +61,7 @@ async def mrag(*replies: Any, **settings: Any) -> Trajectory:
     return await play({"name": "mrag", "settings": settings}, engine(list(replies)), Library({}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["paper", "brief"])
 @pytest.mark.parametrize("later", ["coordinator", "reviser", "validator"])
 async def test_mrag_keeps_its_response_when_a_later_action_is_malformed(style: str, later: str) -> None:

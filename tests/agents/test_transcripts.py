@@ -106,6 +106,7 @@ def replies(says: list[Any], words: dict[str, Any]) -> Iterator[str | ScriptedRe
             yield said if isinstance(said, str) else in_words(**said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(transcripts()))
 async def test_what_a_system_makes_of_its_models_replies(case: dict[str, Any]) -> None:
     task, documents = task_of(case["task"]), case.get("documents", {})

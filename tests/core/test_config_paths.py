@@ -30,6 +30,7 @@ def make_project(folder: Path, config: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["mine.yaml", "configs/demo.yaml", "configs/small/demo.yaml"])
 def test_a_run_that_was_started_beside_the_config_resumes_from_another_directory(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -163,6 +163,7 @@ def test_the_languages_are_those_that_a_prompt_can_name() -> None:
     assert set(LANGUAGES) == set(WRITTEN)
 
 
+@pytest.mark.slow
 def test_importing_the_config_loads_no_other_package_of_the_project() -> None:
     code = "import sys, ratchet.core.config; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

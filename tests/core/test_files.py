@@ -48,6 +48,7 @@ def test_damage_before_the_tail_is_an_error_that_names_the_line(tmp_path: Path) 
         list(read_segment(path, Note))
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with Segment(tmp_path / "s.jsonl"), pytest.raises(UserError, match="another process"):
         Segment(tmp_path / "s.jsonl")

@@ -44,6 +44,7 @@ def held_elsewhere(path: Path, **environment: str) -> Iterator[subprocess.Popen[
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_told_who_holds_the_lock_until_that_one_is_killed(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     with held_elsewhere(path, SLURM_JOB_ID="31", SLURM_ARRAY_TASK_ID="4") as process:
@@ -66,6 +67,7 @@ def test_a_writer_that_is_stopped_says_that_the_same_command_resumes(tmp_path: P
         assert process.returncode == 143
 
 
+@pytest.mark.slow
 def test_a_job_waits_for_another_start_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ def test_attention_is_compiled_once_for_each_shape_of_a_model_and_not_in_each_pr
     assert [attend(group)[0] for group in (1, 2)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_function_that_only_kernels_call_has_no_machine_code_of_its_own() -> None:
     @numba_cache.inner
     def powers(base: int, count: int) -> np.ndarray:
@@ -138,6 +139,7 @@ def test_a_kernel_that_was_compiled_before_is_read_without_all_that_compiling_ne
     assert [printed(start_twice(tmp_path, 21)) for _ in range(2)] == ["42 1 True\n", "42 0 False\n"]
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_where_another_process_never_finishes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,7 @@ def test_mrag_decodes_freely_draws_nuggets_for_every_run_and_keeps_responses_at_
     )
     assert (paper.rewards.extracted, paper.rewards.runs.least, paper.rewards.runs.most) == ("per_run", 5, 5)
     assert paper.rewards.select.keep_status == ("finished", "out_of_budget")
-    assert (paper.training.choose_by, paper.training.eval_steps, paper.training.max_steps) == ("reward", 500, 5000)
+    assert (paper.training.choose_by, paper.training.eval_steps, paper.training.max_steps) == ("reward", 100, 5000)
 
 
 def test_mrag_keeps_tied_trajectories_without_a_threshold_and_trains_on_all_of_them() -> None:

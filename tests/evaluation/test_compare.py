@@ -116,6 +116,7 @@ def test_running_again_asks_no_model_and_the_table_needs_none(
     assert read_results(results_path(folder, "test")) == results
 
 
+@pytest.mark.slow
 def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
     config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +146,7 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
     assert "unrecognized arguments: --phase" in capsys.readouterr().err, "a table is made from what is stored"
 
 
+@pytest.mark.slow
 def test_results_are_of_one_adapter_and_split_each(config_path: Path) -> None:
     config, folder = opened(config_path)
     path = results_path(folder, "test")

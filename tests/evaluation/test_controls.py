@@ -73,6 +73,7 @@ def test_a_control_is_trained_apart_and_may_not_be_asked_its_training_questions(
         evaluate(config, folder, "test", folder.adapter)
 
 
+@pytest.mark.slow
 def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_random_selection(
     config_path: Path,
 ) -> None:

@@ -173,6 +173,7 @@ def test_the_half_written_files_of_a_killed_export_are_removed(tmp_path: Path, e
     assert sorted((tmp_path / "adapter").rglob("*")) == whole
 
 
+@pytest.mark.slow
 def test_an_export_that_was_killed_is_made_again_and_a_complete_one_is_not(
     tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch
 ) -> None:

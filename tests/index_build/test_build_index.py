@@ -33,6 +33,7 @@ def test_chunks_are_slices_and_map_back_to_documents(tmp_path: Path) -> None:
     assert {key: (p.document_id, p.title, p.text) for key, p in found.items()} == expected
 
 
+@pytest.mark.slow
 def test_shards_change_nothing_that_is_found(tmp_path: Path) -> None:
     """Ids, texts and scores to the last bit: BM25's statistics are those of the whole index."""
     documents = corpus(150)

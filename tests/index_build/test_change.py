@@ -50,6 +50,7 @@ def test_brackets_are_no_part_of_an_id(tmp_path: Path) -> None:
     assert len(find_leakage([question], [bracketed]).documents) == 1
 
 
+@pytest.mark.slow
 def test_an_index_with_added_documents_is_the_one_built_of_all(tmp_path: Path, config: IndexConfig) -> None:
     before = read_manifest(Path(config.path))
     shards = {path: path.stat().st_ino for path in Path(config.path).glob("shards/*/*")}

@@ -51,6 +51,7 @@ def test_the_tokens_of_words(text: str, pieces: list[str]) -> None:
     assert slices(words_of_the_config(), text, size=1, overlap=0) == pieces
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     text=st.text(st.sampled_from("ab .\n<|>é界🙂 e\u0301"), min_size=1, max_size=120).filter(lambda text: text.strip()),
@@ -78,6 +79,7 @@ def test_slices_cover_the_text_and_overlap_by_tokens(text: str, size: int, data:
             assert sum(start <= at < end for at in owners) in (overlap, 0)  # 0: before a word that fills a chunk
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(
     text=st.text(st.sampled_from("ab1 .,'-\n"), min_size=1, max_size=120).filter(lambda text: text.strip()),

@@ -329,6 +329,7 @@ def test_ids_are_composed_as_gold_ids_are(tmp_path: Path) -> None:
     assert document.id == "Zürich"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "title", "rest"),
     [
@@ -379,6 +380,7 @@ PAGE = """<html><head><title>Fares</title></head><body><nav><a href="/">Home</a>
 </code></pre></main></body></html>"""
 
 
+@pytest.mark.slow
 def test_pages_of_html_and_pdf_are_documents_with_their_titles(tmp_path: Path) -> None:
     path = folder(
         tmp_path / "f", a_html=PAGE, b_pdf=pdf("It was built in 1407.", "By Ada Torrin."), c_htm="<p>So it is.</p>"
@@ -455,6 +457,7 @@ def test_without_the_extra_the_files_and_the_fix_are_named(tmp_path: Path, monke
     assert "d.txt: 'text' is empty" in said, "other flaws are named in the same run"
 
 
+@pytest.mark.slow
 def test_a_file_that_keeps_the_reader_busy_is_named_and_the_rest_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

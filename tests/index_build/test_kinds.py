@@ -147,6 +147,7 @@ def test_learned_sparse_is_brute_force_over_the_encoder(
         assert len(expected) == 20
 
 
+@pytest.mark.slow
 def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Settings) -> None:
     config = index_config(tmp_path, DOCUMENTS[:4], kind="sparse", encoder=lion, **SMALL)
     build(config)

@@ -65,6 +65,7 @@ def tokenizer_of(path: str) -> Any:
     return AutoTokenizer.from_pretrained(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measured", ["by the encoder", "by index.tokenizer"])
 def test_all_of_a_long_document_is_in_its_sparse_vectors(
     tmp_path: Path, lion: dict[str, Any], measured: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -94,6 +95,7 @@ def test_all_of_a_long_document_is_in_its_sparse_vectors(
     assert "no chunk was cut by the encoder" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_a_long_title_leaves_no_room_for_is_counted(
     tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -117,6 +119,7 @@ def test_what_a_long_title_leaves_no_room_for_is_counted(
     assert encoder.document_limit.over(chunk_texts(tmp_path / "index")) == [max(n - LIMIT, 0) for n in lengths]
 
 
+@pytest.mark.slow
 def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:
     """It is sent the chunker; and what other documents are cut with it changes nothing either."""
     from ratchet.core.config import EncoderConfig

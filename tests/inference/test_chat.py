@@ -104,6 +104,7 @@ def test_blanks_and_letters_that_a_vocabulary_adds_are_ordinary_text() -> None:
 # Equal to the template
 
 
+@pytest.mark.slow
 @each_format
 @relaxed
 @given(
@@ -270,6 +271,7 @@ def test_smollm2_dialogue_equals_its_template(real: ChatFormat, system: str | No
     assert real.tokenizer.decode([real.end_of_turn]) == "<|im_end|>"
 
 
+@pytest.mark.slow
 def test_a_template_that_loops_for_hours_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ratchet.inference.tokenizer.SECONDS", 0.2)
     tokenizer = tiny_tokenizer()

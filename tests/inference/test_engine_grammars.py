@@ -28,6 +28,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
     asyncio.run(engine.close())
 
 
+@pytest.mark.slow
 def test_a_schema_holds_even_for_a_random_model(engine: LocalEngine) -> None:
     schema = {
         "type": "object",

@@ -107,6 +107,7 @@ def prompts(engine: LocalEngine) -> list[list[int]]:
     return [list(engine.format.encode(text)) for text in texts]
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "windows"])
 def test_mixed_lengths_in_one_batch_give_the_tokens_of_plain_transformers(tmp_path: Path, kind: str) -> None:
@@ -224,6 +225,7 @@ def test_an_adapter_of_another_model_is_refused(engine: LocalEngine, tmp_path: P
         run(engine.generate([5, 6], greedy(2), adapter=str(tmp_path)))
 
 
+@pytest.mark.slow
 def test_samples_of_one_prompt_prefill_it_once_and_a_next_turn_only_what_is_new(llama: Path) -> None:
     engine = open_engine(llama)
     prompt = prompts(engine)[2]
@@ -239,6 +241,7 @@ def test_samples_of_one_prompt_prefill_it_once_and_a_next_turn_only_what_is_new(
     assert second.cached_tokens == len(prompt) + len(first.ids) - 1
 
 
+@pytest.mark.slow
 def test_sampling_is_seeded_and_other_seeds_differ(engine: LocalEngine) -> None:
     prompt = prompts(engine)[1]
 
@@ -342,6 +345,7 @@ def test_the_fingerprint_tells_weights_and_precision_apart(llama: Path, engine: 
     assert same.fingerprint == engine.fingerprint != other.fingerprint
 
 
+@pytest.mark.slow
 def test_logits_that_are_not_finite_fail_their_request_alone(tmp_path: Path) -> None:
     folder = make_model(tmp_path)
     model = LlamaForCausalLM.from_pretrained(folder)

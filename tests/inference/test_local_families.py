@@ -42,6 +42,7 @@ def test_in_transformers_own_code_every_family_says_what_generate_says(
     assert formed.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3_5", "nemotron_h", "gemma3"])
 def test_a_state_goes_on_with_any_number_of_tokens(tmp_path: Path, family: str) -> None:
     model = PackedModel(ModelConfig(path=str(save_family(family, tmp_path)), dtype="float32", device="cpu"))

@@ -205,6 +205,7 @@ def test_blocks_are_never_shared_by_different_texts_nor_lost(steps: list[tuple[i
     assert p.available == 12
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3 * BLOCK), st.integers(0, 3), st.booleans()), max_size=30))
 def test_what_is_found_or_copied_holds_the_prompts_own_tokens(steps: list[tuple[int, int, int, bool]]) -> None:
@@ -314,6 +315,7 @@ def test_float16_on_a_cpu_gives_nearly_the_logits_of_float32(tmp_path: Path) -> 
     assert 0 < (logits("float16") - exact).norm() < 0.01 * exact.norm()
 
 
+@pytest.mark.slow
 def test_a_grammar_may_leave_a_choice_inside_a_character(smollm2: Path) -> None:
     """É and Ö begin with the same byte, which is a token of its own; what is forced after it is half a character."""
     tokenizer = load_tokenizer(str(smollm2))

@@ -172,6 +172,7 @@ def open_model(folder: Path, dtype: Any) -> PackedModel:
     return PackedModel(ModelConfig(path=str(folder), dtype=dtype, device="cpu", cache_gb=0.05, workers=1))
 
 
+@pytest.mark.slow
 def test_prompts_in_pieces_beside_others_give_nearly_the_logits_of_float32(llama: Path) -> None:
     """Nearer than plain transformers in bfloat16, and the same in one piece and alone, but for rounding."""
     torch.manual_seed(1)

@@ -274,6 +274,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_5_think", "qwen3_6", "glm4moe", "nemotron_3_nano"])
 @pytest.mark.parametrize("kept", [None, True])
 @settings(max_examples=15, deadline=None)

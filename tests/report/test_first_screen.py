@@ -172,6 +172,7 @@ def test_an_axis_holds_all_values_between_few_ticks(values: list[float]) -> None
     assert 2 <= len(places) <= 8 and (axis.low, axis.high) == (places[0], places[-1])
 
 
+@pytest.mark.slow
 def test_the_table_has_the_results_of_base_trained_and_the_best_baseline(made: Any, results: Results) -> None:
     text = render(*made)
     table = text[text.index("results summary") :].partition("</table>")[0]
@@ -194,6 +195,7 @@ def test_the_examples_are_gained_still_wrong_and_broken(made: tuple[Config, Gath
     assert choose_examples(results, unchanged) == {}, "and of no kind that does not occur"
 
 
+@pytest.mark.slow
 def test_an_example_shows_what_was_asked_found_and_answered(made: tuple[Config, Gathered]) -> None:
     section, text = made[1].evaluated, render(*made)
     assert section is not None

@@ -295,6 +295,7 @@ def test_a_trajectory_that_was_done_again_counts_once(tmp_path: Path) -> None:
     assert "gone" not in {error for _, error in tally.errors}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["evaluation", "selection.json", "rows.parquet", "training", "trajectories", "scores"])
 def test_a_missing_part_is_named_and_the_rest_is_there(run: Run, tmp_path: Path, part: str) -> None:
     config, folder, _ = run
@@ -317,6 +318,7 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     assert "ratchet sample" in page.text
 
 
+@pytest.mark.slow
 def test_without_the_question_files_ids_stand_in(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=4)
     Path(config.questions.train.path).unlink()

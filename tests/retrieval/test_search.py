@@ -101,6 +101,7 @@ def test_nothing_to_find(tmp_path: Path) -> None:
             index.search("ash", k, offset)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(st.text(st.characters(), max_size=40))
 def test_no_query_raises_and_every_text_finds_itself(shared_forest: Index, query: str) -> None:

@@ -63,6 +63,7 @@ def chosen(scores: Scores) -> dict[str, tuple[str, ...]]:
     return {choice.question_id: choice.kept for choice in selection.questions}
 
 
+@pytest.mark.slow
 def test_runs_go_to_those_that_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few, all_runs = noisy_judge(), noisy_judge()
     scores = score(few, tmp_path / "few", ADAPTIVE, monkeypatch)
@@ -80,6 +81,7 @@ def test_runs_go_to_those_that_may_be_kept(tmp_path: Path, monkeypatch: pytest.M
     assert score(None, tmp_path / "few", ADAPTIVE, monkeypatch) == scores, "and no judge is opened"
 
 
+@pytest.mark.slow
 def test_the_rest_of_the_runs_can_be_asked_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few, rest = noisy_judge(), noisy_judge()
     score(few, tmp_path, ADAPTIVE, monkeypatch)
@@ -90,6 +92,7 @@ def test_the_rest_of_the_runs_can_be_asked_for_later(tmp_path: Path, monkeypatch
     assert {at: one.value for at, one in full.items()} == {at: one.value for at, one in whole.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls_before", [0, 7, 60, 130])
 def test_interrupted_judging_repeats_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls_before: int
@@ -102,6 +105,7 @@ def test_interrupted_judging_repeats_no_call(
     assert sorted([*asked(first)[:calls_before], *asked(second)]) == sorted(asked(whole))
 
 
+@pytest.mark.slow
 def test_an_evaluation_has_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = noisy_judge()
     monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
@@ -110,6 +114,7 @@ def test_an_evaluation_has_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(engine.calls) == 5 * len(TRAJECTORIES)
 
 
+@pytest.mark.slow
 def test_a_selection_says_how_many_runs_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = score(noisy_judge(), tmp_path, ADAPTIVE, monkeypatch)
     selection = select(QUESTIONS, Trajectories.of(TRAJECTORIES), scores, {"relevance": 1.0}, SelectConfig())

@@ -149,6 +149,7 @@ def test_every_judge_run_has_nuggets_of_its_own_which_all_answers_of_the_questio
     assert (draws(again), len(again.calls)) == (0, 3)
 
 
+@pytest.mark.slow
 def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Path) -> None:
     """Two stores stand for the processes: a lock is one holding's, not one process's."""
     engines = [scripted_judge(), scripted_judge()]

@@ -177,6 +177,7 @@ def test_no_measure_puts_a_failure_above_a_wrong_answer(scores: Scores, ending: 
             assert after <= before if one.better == "higher" else after >= before, one.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", FAILURES)
 def test_no_mean_gains_by_a_trajectory_that_fails(scores: Scores, ending: str) -> None:
     weights = {"correctness": 4.0, "faithfulness": 1.0}

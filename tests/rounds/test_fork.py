@@ -93,6 +93,7 @@ def test_trajectories_of_another_setting_are_refused(config: Path) -> None:
     assert not (config.parent / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_source_that_was_changed_or_is_gone_is_an_error_that_says_so(config: Path) -> None:
     new = forked(config)
     [segment] = folder_of(config).round(1).trajectories.glob("*.jsonl")

@@ -81,6 +81,7 @@ def test_scoring_a_part_of_the_trajectories_is_refused_or_recorded(
     assert not read_ledger(folder)[-1].anyway and "--anyway" not in status(config, capsys)
 
 
+@pytest.mark.slow
 def test_what_was_run_where_the_ledger_does_not_see_it_may_be_used(config: Path) -> None:
     run(sample, config)
     run(score, config)

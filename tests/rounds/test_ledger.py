@@ -72,6 +72,7 @@ def test_a_second_look_at_the_test_questions_is_noticed(run: RunFolder) -> None:
     assert looks(test(1, "q")) == looks(test(3, "fresh")) == looks(test(3, "q", "promote")) == []
 
 
+@pytest.mark.slow
 def test_an_evaluation_records_the_questions_that_it_gained_and_broke(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=30)
 

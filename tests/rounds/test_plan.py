@@ -106,6 +106,7 @@ def test_the_page_on_large_runs_shows_what_its_commands_print(
     assert len(shown) > 6 and [line for line in shown if line not in printed] == []
 
 
+@pytest.mark.slow
 def test_a_dry_run_without_models_is_by_stage_as_the_loop_serves_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +190,7 @@ def test_the_calls_that_a_system_declares_are_among_those_that_it_makes(name: st
     assert min(plays) <= use.calls <= max(plays)
 
 
+@pytest.mark.slow
 def test_hours_follow_from_tokens_and_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = experiment(tmp_path)
 
@@ -264,6 +266,7 @@ def test_what_another_run_measured_of_its_judge_and_its_selection_is_planned_wit
     assert re.search(r"^ ?evaluate judge 400 2,200 ", said, re.MULTILINE), said
 
 
+@pytest.mark.slow
 def test_dense_indexes_are_planned_for_any_number_of_documents(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

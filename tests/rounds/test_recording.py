@@ -37,6 +37,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_commands_record_their_stages_once(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert recorded(config) == ["index"]
     run(sample, config)
@@ -51,6 +52,7 @@ def test_commands_record_their_stages_once(config: Path, capsys: pytest.CaptureF
     assert recorded(config) == ["index", "sample", "score", "score"], "the scores changed"
 
 
+@pytest.mark.slow
 def test_a_part_of_the_questions_is_not_the_stage(config: Path) -> None:
     run(sample, config, "--part", "0/2")
     assert recorded(config) == ["index"]

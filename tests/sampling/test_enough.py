@@ -45,6 +45,7 @@ def sampled(config: Config, **options: Any) -> tuple[Manifest, dict[str, Traject
     return manifest, {one.key: one for one in store.read()}
 
 
+@pytest.mark.slow
 def test_samples_follow_each_other_until_there_are_enough(tmp_path: Path) -> None:
     whole, all_of_them = sampled(experiment(tmp_path, "whole"))
     wanted: list[str] = []
@@ -64,6 +65,7 @@ def test_samples_follow_each_other_until_there_are_enough(tmp_path: Path) -> Non
     assert sampled(config) == (manifest, kept), "nothing is sampled twice, or after all"
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_or_shared_ends_the_same(tmp_path: Path) -> None:
     manifest, kept = sampled(experiment(tmp_path, "once", enough=2))
     config = experiment(tmp_path, enough=2)

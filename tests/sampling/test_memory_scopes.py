@@ -83,6 +83,7 @@ def evaluated(path: Path, arm: str = "base", **changes: Any) -> list[list[bool]]
     return recalled(place)[before.get(place, 0) :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arm", "changes"),
     [
@@ -118,6 +119,7 @@ def sampled(path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *words: st
     return recalled(folder)[before:]
 
 
+@pytest.mark.slow
 def test_a_round_begins_with_an_empty_memory_and_its_parts_share_it(
     config_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +151,7 @@ def in_sequence(path: Path, **changes: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sequential", "expected"), [(False, [[True, False], [False, False]]), (True, FRESH)])
 def test_claims_in_sequence_each_find_what_the_ones_before_left(
     config_path: Path, sequential: bool, expected: list[list[bool]]
@@ -157,6 +160,7 @@ def test_claims_in_sequence_each_find_what_the_ones_before_left(
     assert evaluated(in_sequence(config_path, sequential=sequential)) == expected
 
 
+@pytest.mark.slow
 def test_a_sequence_begins_with_an_empty_memory_or_not_at_all(
     config_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +177,7 @@ def test_a_sequence_begins_with_an_empty_memory_or_not_at_all(
         sampled(path, monkeypatch, 1, "--part", "0/2")
 
 
+@pytest.mark.slow
 def test_a_sequence_whose_questions_have_enough_goes_on_after_them(
     config_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +191,7 @@ def test_a_sequence_whose_questions_have_enough_goes_on_after_them(
     assert sampled(path, monkeypatch, 1) == FRESH[1:], "interrupted between evidence and trajectory, it resumes"
 
 
+@pytest.mark.slow
 def test_a_sequence_stops_at_a_claim_that_failed_and_goes_on_from_there(
     config_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

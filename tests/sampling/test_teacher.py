@@ -177,6 +177,7 @@ def taught_config(folder: Path, teacher: dict[str, Any]) -> Config:
     return load_config(path)
 
 
+@pytest.mark.slow
 def test_the_first_samples_are_taught_under_other_keys_and_sampled_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

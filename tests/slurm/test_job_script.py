@@ -85,6 +85,7 @@ def test_a_command_that_ends_by_itself_gives_its_status_and_is_not_requeued(worl
     assert world.requeued() == []
 
 
+@pytest.mark.slow
 def test_near_the_time_limit_the_command_stops_in_order_and_the_job_requeues_itself_once(world: World) -> None:
     status, out = world.stopped(signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM)
     assert status == 143
@@ -92,16 +93,19 @@ def test_near_the_time_limit_the_command_stops_in_order_and_the_job_requeues_its
     assert world.requeued() == ["scontrol requeue 77"]
 
 
+@pytest.mark.slow
 def test_a_task_of_an_array_requeues_itself_alone(world: World) -> None:
     world.stopped(signal.SIGUSR1, SLURM_ARRAY_JOB_ID="70", SLURM_ARRAY_TASK_ID="4")
     assert world.requeued() == ["scontrol requeue 70_4"]
 
 
+@pytest.mark.slow
 def test_work_that_was_finished_just_in_time_is_not_done_again(world: World) -> None:
     status, _ = world.stopped(signal.SIGUSR1, status=0)
     assert status == 0 and world.requeued() == []
 
 
+@pytest.mark.slow
 def test_preempted_or_cancelled_it_stops_in_order_and_leaves_the_rest_to_slurm(world: World) -> None:
     status, out = world.stopped(signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1)
     assert status == 143
@@ -109,6 +113,7 @@ def test_preempted_or_cancelled_it_stops_in_order_and_leaves_the_rest_to_slurm(w
     assert world.requeued() == []
 
 
+@pytest.mark.slow
 def test_a_job_is_not_requeued_for_ever(world: World) -> None:
     _, out = world.stopped(signal.SIGUSR1, RATCHET_MAX_REQUEUES="3", SLURM_RESTART_COUNT="2")
     assert len(world.requeued()) == 1
@@ -118,12 +123,14 @@ def test_a_job_is_not_requeued_for_ever(world: World) -> None:
     assert "started 4 times already: not requeued" in out
 
 
+@pytest.mark.slow
 def test_where_it_cannot_be_requeued_the_job_fails_and_says_so(world: World) -> None:
     world.program("scontrol", "exit 1")
     status, out = world.stopped(signal.SIGUSR1)
     assert status == 143 and "cannot be requeued" in out
 
 
+@pytest.mark.slow
 def test_what_does_not_stop_is_killed_and_the_job_requeued_before_its_time_is_over(world: World) -> None:
     deaf = f"trap '' TERM; touch {world.ready}; while :; do sleep 0.1; done"
     job = world.start("sh", "-c", deaf, RATCHET_STOP_SECONDS="1")
@@ -134,6 +141,7 @@ def test_what_does_not_stop_is_killed_and_the_job_requeued_before_its_time_is_ov
     assert world.requeued() == ["scontrol requeue 77"]
 
 
+@pytest.mark.slow
 def test_srun_gets_the_signal_that_it_passes_on_to_all_nodes(world: World) -> None:
     """At a TERM it kills its step."""
     traps = "trap 'echo passed on; exit 143' USR1; trap 'echo killed; exit 9' TERM"
@@ -146,6 +154,7 @@ def test_srun_gets_the_signal_that_it_passes_on_to_all_nodes(world: World) -> No
     assert world.requeued() == ["scontrol requeue 77"]
 
 
+@pytest.mark.slow
 def test_nothing_that_a_launcher_started_is_left_behind(world: World) -> None:
     """As with `accelerate launch`, which dies of TERM before its child has heard of it."""
     job = world.start("sh", "-c", f"sleep 60 & echo $! > {world.ready}.new; mv {world.ready}.new {world.ready}; wait")
@@ -156,6 +165,7 @@ def test_nothing_that_a_launcher_started_is_left_behind(world: World) -> None:
     assert not Path(f"/proc/{world.ready.read_text().strip()}").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_during_set_up_is_not_lost(world: World) -> None:
     marks = world.folder / "started"
     setup = f"touch {world.ready}; sleep 1"

@@ -66,6 +66,7 @@ def prepared(config: Path) -> Path:
     return config
 
 
+@pytest.mark.slow
 def test_each_stage_is_a_job_with_resources_of_its_own(slurm: Slurm, experiment: Path) -> None:
     site = slurm.site("partition: gpu\njobs:\n  default: {cpus: 3}\n  train: {gpus: 2, memory: 99G, partition: big}\n")
     config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
@@ -172,6 +173,7 @@ def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: 
     assert (environment["RATCHET_MODULES"], environment["CACHE"]) == ("a/1 b", "/x y/$USER")
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_how_servers_would_share_gpus_that_are_not_here(slurm: Slurm, experiment: Path) -> None:
     names = {"agent": "Qwen/Qwen3-8B", "judge": "Qwen/Qwen2.5-14B-Instruct"}
     models = {name: {"path": path, "engine": "vllm"} for name, path in names.items()}
@@ -347,6 +349,7 @@ def test_what_a_site_asks_for_and_no_job_uses_is_said_at_once(
     assert said in done.stderr and ("jobs." in done.stderr) == ("jobs." in said), done.stderr
 
 
+@pytest.mark.slow
 def test_a_dry_run_plans_questions_that_are_not_here(slurm: Slurm, experiment: Path) -> None:
     gone = {split: {"path": f"gone/{split}.jsonl"} for split in ("train", "dev", "test")}
     models = {name: {"path": path, "engine": "vllm"} for name, path in (("agent", QWEN), ("judge", QWEN))}

@@ -105,6 +105,7 @@ def start(folder: Path, system: dict[str, Any], **training: Any) -> tuple[Path, 
     return path, load_config(path), RunFolder(config.folder).round(1)
 
 
+@pytest.mark.slow
 def test_an_adapter_is_trained_on_gold_answers_even_where_nothing_was_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,7 @@ def test_nearly_equal_actions_after_the_same_tokens_are_one_where_the_selection_
     assert sizes(0.01) == [[4], [1, 1], [2], [2]], "what is alike is one action, with the rewards of both"
 
 
+@pytest.mark.slow
 def test_a_pair_with_one_side_too_long_is_left_out(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, objective="dpo")
     lengths = {

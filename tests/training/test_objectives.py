@@ -177,6 +177,7 @@ def test_every_epoch_has_every_row_once_and_no_example_in_two_steps(sizes: list[
     assert epochs[0] == packing.order(lengths, 1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize(("name", "padding_free"), [("dpo", False), ("dpo", True), ("kto", False)])
 def test_the_gradient_of_a_step_is_that_of_the_loss_over_all_its_rows(

@@ -39,6 +39,7 @@ OBJECTIVE = IdentityPreference
 """Of the pairs that `dpo` learns from (Azar et al. 2023, arXiv 2310.12036)."""
 
 
+@pytest.mark.slow
 def test_the_guides_objective_trains_by_its_path(tmp_path: Path) -> None:
     text = (REPO / "docs/guides/extend.md").read_text()
     [code] = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "OBJECTIVE = " in block]

@@ -151,6 +151,7 @@ def test_training_without_padding_gives_the_curve_and_the_adapter_of_training_wi
         assert all(torch.allclose(weights[0][name], weight[name], atol=1e-5) for name in weights[0])
 
 
+@pytest.mark.slow
 def test_the_gpu_s_attention_takes_and_gives_these_shapes() -> None:
     """On torch's own description of the kernel; what it computes only a GPU can show (`make gpu-check`)."""
     query, key = (

@@ -24,6 +24,7 @@ from tests.helpers.world import make_run
 DEFAULTS = TrainingConfig()
 
 
+@pytest.mark.slow
 def test_few_rows_are_learnt_from_with_the_default_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     defaults = {key: getattr(DEFAULTS, key) for key in ("batch_size", "micro_batch", "warmup_steps", "max_steps")}
     _, config, folder = make_run(tmp_path, questions=4, epochs=1.0, learning_rate=1e-4, **defaults)
@@ -95,6 +96,7 @@ def test_a_dev_loss_that_is_not_finite_is_an_error_and_replaces_no_adapter(tmp_p
         watch.on_evaluate(stand_in, state, stand_in, {"eval_loss": loss})
 
 
+@pytest.mark.slow
 def test_what_transformers_and_peft_know_is_passed_through(tmp_path: Path) -> None:
     arguments = {"optim": "adafactor", "lr_scheduler_type": "cosine", "weight_decay": 0.01, "max_grad_norm": 0.5}
     lora = {"r": 4, "lora_dropout": 0.1, "use_rslora": True, "target_modules": ["q_proj"]}

@@ -129,6 +129,7 @@ def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, f
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert json.loads((folder.training / "training.json").read_text()) == made_of
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -207,6 +209,7 @@ def test_of_equal_losses_the_first_is_the_best_and_without_losses_the_last(tmp_p
     assert last is not None and last[0].name == "evaluated-15"
 
 
+@pytest.mark.slow
 def test_where_the_reward_is_to_choose_training_leaves_a_candidate_and_no_adapter(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,6 +265,7 @@ def test_again_does_nothing(
     assert "is complete" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_few_questions_train_without_dev_and_keep_the_last_step(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -313,6 +317,7 @@ def test_steps_and_batches() -> None:
         accumulation_steps(settings, 3)
 
 
+@pytest.mark.slow
 def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ def test_training_on_test_questions_stops_before_anything_is_done(tmp_path: Path
     assert not folder.training.exists() and not folder.rows.exists() and not (config.folder / "config.yaml").exists()
 
 
+@pytest.mark.slow
 def test_an_adapter_says_which_questions_it_was_trained_on(tmp_path: Path) -> None:
     _, config, folder = make_run(tmp_path, questions=4, max_steps=1)
     train_round(config, 1)

@@ -297,6 +297,7 @@ def test_an_action_that_is_too_deep_to_be_recorded_is_malformed(levels: int) -> 
         parse_output('{"arguments": ' + "[" * levels + "]" * levels + "}", ANY_OBJECT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", ["{", "{'a' ", '{"a" 1}', "{a:[", "{'a':'}", "{//", "{/*", '{"\\"', "{'\\'", "<think>"]
 )

@@ -96,6 +96,7 @@ def test_a_seed_gives_the_same_numbers_whatever_the_block(monkeypatch: pytest.Mo
     assert bootstrap_interval(sample, 7, 1000) == before
 
 
+@pytest.mark.slow
 @given(values, st.data())
 @settings(deadline=None, max_examples=60)
 def test_swapping_the_systems_turns_the_difference_around(before: list[float], data: st.DataObject) -> None:

@@ -52,6 +52,7 @@ def test_parts_in_any_order_make_the_same_tables_as_one_process(path: Path, tmp_
     assert len(set(means.values())) > 2, "the checkpoints differ, or this would show nothing"
 
 
+@pytest.mark.slow
 def test_merge_names_what_is_missing_and_chooses_nothing(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(path, "cell", "1/3")
     run(path, "cell", "0/4", "--phase", "sample")
@@ -71,6 +72,7 @@ def test_merge_names_what_is_missing_and_chooses_nothing(path: Path, capsys: pyt
         run(path, "cell", "0/1", "--phase", "score")
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(
         assert noisy.arm.measures["f1"] == quiet.arm.measures["f1"]
 
 
+@pytest.mark.slow
 def test_other_weights_samples_or_scores_are_missing_again(path: Path) -> None:
     run(path, "cell", "0/1")
     before = segments(path)
@@ -151,6 +154,7 @@ def test_a_wrong_section_is_said_by_its_key(path: Path, override: str, message: 
         planned(open_config(path, [override]))
 
 
+@pytest.mark.slow
 def test_a_grid_measures_every_checkpoint_on_every_set_and_chooses_none(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,7 @@ def config_path(tmp_path: Path) -> Path:
     return scripted_experiment(tmp_path, rules, {"test": light, "towers": tower}, evaluation=evaluation)
 
 
+@pytest.mark.slow
 def test_every_method_on_every_question_set_and_again_without_a_model(
     config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +62,7 @@ def test_every_method_on_every_question_set_and_again_without_a_model(
     assert capsys.readouterr().out == first
 
 
+@pytest.mark.slow
 def test_what_awe_chose_between_is_shown_and_stored(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = ["--config", str(config_path), "--set", "system={name: awe}", "--split", "towers", "--all-measures"]
     main([*config, "--base-only"])

@@ -122,6 +122,7 @@ def test_a_set_without_labels_is_refused_by_name() -> None:
         verdicts_printed(results)
 
 
+@pytest.mark.slow
 def test_the_command_tells_verdicts_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [question.model_dump(mode="json") for question in claims("SR")]
     baselines = {"again": {"name": "no_retrieval"}}
@@ -212,6 +213,7 @@ def debate_config(folder: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_thresholds_come_from_dev(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = debate_config(tmp_path)
     words = ["--config", str(config)]

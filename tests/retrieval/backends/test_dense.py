@@ -41,6 +41,7 @@ def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float,
     return sorted(zip(scores.tolist(), range(len(scores)), strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @settings(deadline=None, max_examples=40)
 @given(
@@ -78,6 +79,7 @@ def test_is_brute_force(
         assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, k)
 
 
+@pytest.mark.slow
 def test_close_scores_are_ranked_exactly(tmp_path: Path) -> None:
     """Vectors that float32 products cannot tell apart: one query alone or in a group, the exact order."""
     random = np.random.default_rng(0)

@@ -124,6 +124,7 @@ def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: Dens
         load_dense_encoder(config)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     with pytest.raises(UserError, match="no such model folder"):

@@ -70,6 +70,7 @@ def assert_same(vectors: SparseVectors, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1 / 256 + 1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_lion_matches_a_plain_llama_with_full_attention(llama: Path) -> None:
     vectors = load(llama).encode_documents(TEXTS)
     assert_same(vectors, expected(llama, lambda ids: plain.llama_logits(llama, ids), LION_SCALE))

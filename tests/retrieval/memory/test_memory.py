@@ -142,6 +142,7 @@ def test_long_texts_are_kept_whole_and_cut_in_recall_where_their_id_says_so(tmp_
     assert opened(tmp_path).recall(["Velm"], "x", "train", "q2")[0].passage == long, "which the limit leaves whole"
 
 
+@pytest.mark.slow
 def test_threads_may_call_at_once(tmp_path: Path) -> None:
     memory = opened(tmp_path, recalled=1000, kept=1000)
 

