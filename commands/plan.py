@@ -61,7 +61,7 @@ def plan(config: Config, options: argparse.Namespace) -> None:
         source += f"{own.prompt / A100[0].prompt:.2g} times those of an A100"
     questions = _num_questions(config, options.questions, options.dev, options.test)
     encoding = list(encoding_stages(config, options.documents))
-    costs |= {model: billions for _, billions in encoding for model in _.models}
+    costs |= {model: billions for stage, billions in encoding for model in stage.models}
     stages = [*(stage for stage, _ in encoding), *plan_stages(experiment, measured, questions)]
     where = f"{config.run} on {options.gpus} GPU{'s' * (options.gpus > 1)} of {card.gb:g} GB"
     print_memory(memory_table(config, card.gb * GB, options.gpus, model_uses(config), options.documents), where)

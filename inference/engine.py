@@ -50,7 +50,18 @@ class Engine(Protocol):
 
 @runtime_checkable
 class SeveralEngine(Protocol):
-    """An engine that takes several completions of one prompt in one request (`n` of OpenAI's API)."""
+    """An engine that takes several completions of one prompt in one request (`n` of OpenAI's API). Subclasses have
+    `generate` from here."""
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> Completion:
+        """See `Engine.generate`."""
+        return (await self.generate_several(prompt, params, 1, adapter, messages))[0]
 
     async def generate_several(
         self,

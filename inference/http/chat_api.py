@@ -22,7 +22,7 @@ from ratchet.core.records import content_key
 from ratchet.core.text import replace_surrogates
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.completion import AUTHORS, ChatTurn, Completion, FinishReason, Message, Part, SamplingParams
-from ratchet.inference.engine import EngineError
+from ratchet.inference.engine import EngineError, SeveralEngine
 from ratchet.inference.http.connection import (
     REJECTION_STATUSES,
     Connection,
@@ -104,7 +104,7 @@ SCHEMA = "\n\nAnswer with JSON that fits this JSON schema, and nothing else:\n"
 """Behind the last message, before a schema. JSON mode demands that the word JSON is in a message."""
 
 
-class ChatApiEngine:
+class ChatApiEngine(SeveralEngine):
     """See `inference.engine.Engine`.
 
     A fault that every later request would meet too (wrong key, no credit, unknown model, a parameter that the model
@@ -131,16 +131,6 @@ class ChatApiEngine:
         self._slots = asyncio.Semaphore(model.max_in_flight)
         self._takes_several = True
 
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        params: SamplingParams,
-        adapter: str | None = None,
-        messages: Sequence[Message] = (),
-    ) -> Completion:
-        """Send `messages`, whose characters are `prompt`."""
-        return (await self.generate_several(prompt, params, 1, adapter, messages))[0]
-
     async def generate_several(
         self,
         prompt: Sequence[int],
@@ -149,7 +139,7 @@ class ChatApiEngine:
         adapter: str | None = None,
         messages: Sequence[Message] = (),
     ) -> list[Completion]:
-        """See `inference.engine.SeveralEngine`: a service counts the prompt's tokens once."""
+        """Send `messages`, whose characters are `prompt`. A service counts the prompt's tokens once."""
         if n > 1 and not self._takes_several:
             return []
         if adapter is not None:

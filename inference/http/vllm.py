@@ -21,7 +21,7 @@ from ratchet.inference.adapters import adapter_digest, load_request
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.chat_formats import open_chat_format
 from ratchet.inference.completion import Completion, Message, SamplingParams
-from ratchet.inference.engine import EngineError, current_question
+from ratchet.inference.engine import EngineError, SeveralEngine, current_question
 from ratchet.inference.http.connection import (
     Connection,
     NoTokenIds,
@@ -52,7 +52,7 @@ class _Loaded:
     name: str
 
 
-class HttpEngine:
+class HttpEngine(SeveralEngine):
     """See `inference.engine.Engine`.
 
     A fault that every later request would meet too (no server, wrong key, unknown model, an adapter that cannot be
@@ -84,15 +84,6 @@ class HttpEngine:
         self._connected = False
         self._adapters: dict[str, _Loaded] = {}
         self._warned = False
-
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        params: SamplingParams,
-        adapter: str | None = None,
-        messages: Sequence[Message] = (),
-    ) -> Completion:
-        return (await self.generate_several(prompt, params, 1, adapter, messages))[0]
 
     async def generate_several(
         self,
@@ -219,7 +210,7 @@ class HttpEngine:
         )
 
 
-class ReplicaEngine:
+class ReplicaEngine(SeveralEngine):
     """Several servers of one model; see `inference.engine.Engine`. `models.*.concurrency` and `timeout` hold for each.
 
     The question of a request chooses its server by a hash: the samples of a question share a prefix, and the turns of
@@ -239,15 +230,6 @@ class ReplicaEngine:
         self.format, self.fingerprint = chat, self.servers[0].fingerprint
         self.max_context = model.max_context
         """Lowered to the minimum of all at the first request: it must not matter where a trajectory is answered."""
-
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        params: SamplingParams,
-        adapter: str | None = None,
-        messages: Sequence[Message] = (),
-    ) -> Completion:
-        return (await self.generate_several(prompt, params, 1, adapter, messages))[0]
 
     async def generate_several(
         self,

@@ -152,8 +152,8 @@ def test_who_needs_another_run(runs: list[tuple[float | None, ...]], more: set[i
 def test_equal_answers_tie_without_further_runs() -> None:
     sampled = [outline(trajectory(at, "One answer", "q0")) for at in range(2)]
     own = Score(trajectory=sampled[0].key, name="relevance", value=0.7, runs=(0.6, 0.8))
-    twin = own.model_copy(update={"trajectory": sampled[1].key, "equal_to": sampled[0].key})
-    scores = {(own.trajectory, "relevance"): own, (twin.trajectory, "relevance"): twin}
+    other = own.model_copy(update={"trajectory": sampled[1].key, "equal_to": sampled[0].key})
+    scores = {(own.trajectory, "relevance"): own, (other.trajectory, "relevance"): other}
     assert undecided(sampled, scores, {"relevance": 1.0}, SelectConfig(), 5) == {}
 
 
