@@ -82,7 +82,7 @@ def serve(config: Config, options: argparse.Namespace) -> None:
     if not specs and not command:
         raise UserError(f"{options.config}: no model has engine: vllm and no url, so there is nothing to serve")
     if options.dry_run:
-        stages = {} if chosen or command else _stages_by_models(config, specs)
+        stages = {} if chosen or command else served_together(config)
         planned = planned_gpus(options.gpus, card.gb) if card else None
         print("\n".join(_dry_run(config, stages or {tuple(chosen or ()): ""}, planned)))
         if command:
@@ -229,8 +229,9 @@ def _server(folder: Path, spec: ServerSpec, placement: Placement, port_socket: s
     )
 
 
-def _stages_by_models(config: Config, specs: Sequence[ServerSpec]) -> dict[tuple[str, ...], str]:
+def served_together(config: Config) -> dict[tuple[str, ...], str]:
     """Return, by the models that are served together, the stages of the loop that need them."""
+    specs = _specs(config, None)
     stages = [] if config.members else [stage for stage in planned_stages(config) if stage.models]
     titles: dict[tuple[str, ...], dict[str, None]] = {}
     for stage in stages:

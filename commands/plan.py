@@ -6,33 +6,33 @@ import argparse
 import math
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
-from ratchet.core.config import Config, EncoderConfig, SplitConfig, is_missing
+from ratchet.commands.models import planned_memory, served_together
+from ratchet.core.config import Config, SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.arms import split_of
 from ratchet.inference.serving.cards import A100, CARDS, Card, Range, Rates, Tokens, card_asked
 from ratchet.inference.serving.specs import GB
-from ratchet.retrieval.footprint import dense_needs, encoder_shape
+from ratchet.retrieval.footprint import dense_needs
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.plan import (
     ASSUMED,
-    MemoryRow,
+    EncodedIndex,
     PlannedStage,
     SystemUse,
     Usage,
     count,
-    encoding_stages,
-    index_size,
+    encoded_indexes,
+    index_line,
     measured_rates,
-    memory_table,
     model_costs,
-    model_uses,
     plan_stages,
+    training_line,
 )
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stages import ExperimentRun
@@ -60,16 +60,33 @@ def plan(config: Config, options: argparse.Namespace) -> None:
         rates, source = (own, own), "measured by the run's sampling, "
         source += f"{own.prompt / A100[0].prompt:.2g} times those of an A100"
     questions = _num_questions(config, options.questions, options.dev, options.test)
-    encoding = list(encoding_stages(config, options.documents))
-    costs |= {model: billions for stage, billions in encoding for model in stage.models}
-    stages = [*(stage for stage, _ in encoding), *plan_stages(experiment, measured, questions)]
-    where = f"{config.run} on {options.gpus} GPU{'s' * (options.gpus > 1)} of {card.gb:g} GB"
-    print_memory(memory_table(config, card.gb * GB, options.gpus, model_uses(config), options.documents), where)
-    print_dense(config, options.documents)
+    encoded = list(encoded_indexes(config, options.documents))
+    costs |= {f"{index.key}.encoder": index.billions for index in encoded}
+    stages = [*(index.encoding for index in encoded), *plan_stages(experiment, measured, questions)]
+    _print_lines(_memory_lines(config, card, options.gpus, options.documents))
+    for index in encoded:
+        if index.shape and (index.part.kind, index.part.engine) == ("dense", "ratchet") and find_spec("faiss"):
+            _print_dense(index)
     _print_stages(stages, entries, costs, rates)
-    for line in (*_how_counted(stages, use, config.index.chunk_tokens), _rate_line(rates, source)):
-        # In a terminal lines are broken between words; in a file or pipe they are as long as they are.
+    _print_lines([*_how_counted(stages, use, config.index.chunk_tokens), _rate_line(rates, source)])
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    """In a terminal lines are broken between words; in a file or pipe they are as long as they are."""
+    for line in lines:
         print(textwrap.fill(line, shutil.get_terminal_size((10_000, 0)).columns, subsequent_indent="    "))
+
+
+def _memory_lines(config: Config, card: Card, gpus: int, documents: int | None) -> Iterator[str]:
+    yield f"{config.run} on {gpus} GPU{'s' * (gpus > 1)} of {card.gb:g} GB (10^9 bytes):"
+    for models, shown in served_together(config).items():
+        yield f"{', '.join(models)} ({shown}):"
+        try:
+            yield from planned_memory(config, models, card, gpus)
+        except UserError as error:
+            yield from str(error).splitlines()
+    yield training_line(config, card.gb * GB, gpus)
+    yield index_line(config.index, documents)
 
 
 def hours_lines(config: Config, questions: int, card: Card) -> Iterator[str]:
@@ -93,40 +110,16 @@ def _num_questions(
     }
 
 
-def print_memory(rows: Sequence[MemoryRow], where: str) -> None:
-    """Print the table of the memory, in GB."""
-    numbers = ("weights", "adapter", "cache or activations", "other", "together")
-    table = new_table(f"{where}: GB (10^9 bytes) a GPU", ["part"], numbers)
-    table.add_column("")
-    for row in rows:
-        sizes = (f"{size / GB:.1f}" if size else "" for size in (*row.sizes, sum(row.sizes)))
-        table.add_row(row.part, *sizes, row.limit)
-    print_table(table, wraps=True)
-
-
-def print_dense(config: Config, documents: int | None) -> None:
-    """Print what the dense indexes of a config need, by `index.faiss`: nothing where faiss is not installed, or the
-    number of documents or the encoder is not known."""
-    parts = {} if is_missing(config.index) else config.index.built
-    for name, part in parts.items():
-        if (part.kind, part.engine) != ("dense", "ratchet") or find_spec("faiss") is None:
-            continue
-        chunks, number = index_size(part, documents)
-        encoder = part.encoder or EncoderConfig()
-        shape, _ = encoder_shape(encoder)
-        if not chunks or shape is None:
-            continue
-        shards = math.ceil(number / part.shard_documents)
-        key = f"index.parts.{name}" if name else "index"
-        title = f"{key}: {chunks:,} vectors of {shape.hidden_size} numbers, {shards} shard{'s' * (shards > 1)}"
-        table = new_table(title, ["index.faiss"], ["GB of main memory", "GB read a query", "ms a query on one core"])
-        own = part.faiss, part.faiss_search
-        for factory, search in dict.fromkeys((own, *COMPARED)):
-            need = dense_needs(shape.hidden_size, chunks, shards, factory, search)
-            shown = f"{need.milliseconds:,.0f}" if need.milliseconds >= 10 else f"{need.milliseconds:.2g}"
-            asked = f"{factory} {search}".strip()
-            table.add_row(asked, f"{need.size / GB:,.1f}", f"{need.read / GB:.3g}", shown)
-        print_table(table)
+def _print_dense(index: EncodedIndex) -> None:
+    """Print what a dense index needs, by `index.faiss`."""
+    part, dimension, shards = index.part, index.shape.hidden_size, -(-index.documents // index.part.shard_documents)
+    title = f"{index.key}: {index.chunks:,} vectors of {dimension} numbers, {shards} shard{'s' * (shards > 1)}"
+    table = new_table(title, ["index.faiss"], ["GB of main memory", "GB read a query", "ms a query on one core"])
+    for factory, search in dict.fromkeys(((part.faiss, part.faiss_search), *COMPARED)):
+        need = dense_needs(dimension, index.chunks, shards, factory, search)
+        numbers = f"{need.size / GB:,.3g}", f"{need.read / GB:.3g}", count(need.milliseconds)
+        table.add_row(f"{factory} {search}".strip(), *numbers)
+    print_table(table)
 
 
 def _print_stages(
@@ -139,18 +132,16 @@ def _print_stages(
     for stage in stages:
         entry = entries.get(stage.key) if stage.key else None
         seconds += entry.seconds if entry else 0.0
-        first = [f"round {stage.key.round}: {stage.title}" if several and stage.key else stage.title]
-        numbers = [count(number) if number else "" for number in (stage.trajectories, stage.searches)]
+        title = f"round {stage.key.round}: {stage.title}" if several and stage.key else stage.title
+        took = count(entry.seconds / 3600) if entry else ""
+        own: tuple[float, ...] = (stage.trajectories, stage.searches)
         for model, tokens in stage.models.items() or [("", Tokens())]:
             together[model] = together.get(model, Tokens()) + tokens
-            calls = count(tokens.calls) if tokens.calls else ""
-            millions = (_millions(tokens.prompt), _millions(tokens.new), _millions(tokens.trained))
-            took = _hours(entry.seconds) if entry and first else ""
-            shown = [*numbers, calls] if first else ["", "", calls]
-            table.add_row(
-                first.pop() if first else "", model, *shown, *millions, _planned({model: tokens}, costs, rates), took
-            )
-    table.add_row("together", *[""] * 7, _planned(together, costs, rates), _hours(seconds) if seconds else "")
+            numbers = (*own, tokens.calls, tokens.prompt / 1e6, tokens.new / 1e6, tokens.trained / 1e6)
+            cells = [count(number) if number else "" for number in numbers]
+            table.add_row(title, model, *cells, _planned({model: tokens}, costs, rates), took)
+            title, took, own = "", "", (0.0, 0.0)
+    table.add_row("together", *[""] * 7, _planned(together, costs, rates), count(seconds / 3600) if seconds else "")
     print_table(table)
 
 
@@ -168,7 +159,7 @@ def _rate_line(rates: Range | None, source: str) -> str:
     if rates is None:
         return "GPU hours: nothing is published for this GPU here; give --tokens-per-second"
     prompt, new = (_between(getattr(rates[0], name), getattr(rates[1], name)) for name in ("prompt", "new"))
-    operations = " to ".join(dict.fromkeys(f"{one.training / 1e12:.3g}" for one in rates))
+    operations = _between(rates[0].training / 1e12, rates[1].training / 1e12)
     return (
         f"GPU hours: {prompt} prompt and {new} new tokens a second of a model of 7 billion parameters ({source}), "
         f"others in proportion, and {operations} teraflops of training; not counted: searches, the start of servers, "
@@ -177,11 +168,7 @@ def _rate_line(rates: Range | None, source: str) -> str:
 
 
 def _between(low: float, high: float) -> str:
-    return f"{low:,.0f}" if f"{low:,.0f}" == f"{high:,.0f}" else f"{low:,.0f} to {high:,.0f}"
-
-
-def _millions(tokens: float) -> str:
-    return "" if not tokens else count(tokens / 1e6) if not tokens < 1e7 else f"{tokens / 1e6:,.1f}"
+    return " to ".join(dict.fromkeys((count(low), count(high))))
 
 
 def _planned(models: Mapping[str, Tokens], costs: Mapping[str, float], rates: Range | None) -> str:
@@ -191,15 +178,7 @@ def _planned(models: Mapping[str, Tokens], costs: Mapping[str, float], rates: Ra
     slow, fast = (
         sum(one.seconds(tokens, costs[name]) for name, tokens in models.items() if costs.get(name)) for one in rates
     )
-    if math.isnan(slow):
-        return "?"
-    low, high = _hours(fast), _hours(slow)
-    return low if low == high else f"{low} to {high}"
-
-
-def _hours(seconds: float) -> str:
-    hours = seconds / 3600
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:,.1f}" if hours >= 1 else f"{hours:,.2g}"
+    return _between(fast / 3600, slow / 3600)
 
 
 def _split_size(split: SplitConfig, seed: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Footprint:
         return rank * self.linear_features
 
 
+@cache
 def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
     """Count the footprint of a local folder or hub name on a model that is built without its weights. Raises
     UserError."""

@@ -56,7 +56,10 @@ def encoder_memory(config: Config) -> list[EncoderMemory]:
 
 
 def _bytes(config: EncoderConfig, sparse: bool) -> int:
-    parameters = _parameters(config, sparse)
+    """The memory of an encoder, with a vocabulary head where there is one; 0 where its config.json is not here."""
+    shape, parameters = encoder_shape(config)
+    if shape is not None and sparse and not shape.tie_word_embeddings:
+        parameters += shape.vocab_size * shape.hidden_size
     weight = DTYPE_BYTES[config.dtype or ("bfloat16" if sparse else "float32")]
     return parameters * weight + WORK_BYTES if parameters else 0
 
@@ -68,14 +71,6 @@ def _built_with(index: IndexConfig) -> dict[str, Any]:
         return read_manifest(Path(index.path)).encoder
     except UserError:
         return {}
-
-
-def _parameters(config: EncoderConfig, sparse: bool) -> int:
-    """Count the parameters by config.json, with a vocabulary head where there is one; 0 where it is not here."""
-    shape, parameters = encoder_shape(config)
-    if shape is not None and sparse and not shape.tie_word_embeddings:
-        parameters += shape.vocab_size * shape.hidden_size
-    return parameters
 
 
 def encoder_shape(config: EncoderConfig) -> tuple[Any, int]:
@@ -104,7 +99,6 @@ gives them and as measured (`benchmarks.dense`, whose vectors are in caches: 2.1
 class DenseNeeds:
     """What an index of faiss needs, by its `index_factory` string."""
 
-    factory: str
     size: float
     """Bytes of main memory."""
     read: float
@@ -137,17 +131,17 @@ def dense_needs(dimension: int, vectors: float, shards: int, factory: str, param
         # Above the first level a vector has M / (M - 1) links; 12 bytes are its level and where its links begin.
         each = code + 4 * (links + links / 2 / (links / 2 - 1)) + 12
         seen = min(shards * index.hnsw.efSearch * links, vectors)
-        return DenseNeeds(factory, vectors * each, seen * code)
+        return DenseNeeds(vectors * each, seen * code)
     try:
         lists: Any = faiss.downcast_index(faiss.extract_index_ivf(index))
     except RuntimeError:
         lists = None
     if lists is None:
         size = vectors * float(index.sa_code_size())
-        return DenseNeeds(factory, size, size)
+        return DenseNeeds(size, size)
     centroids = 4.0 * shards * lists.nlist * dimension
     codes, pq = vectors * lists.code_size, getattr(lists, "pq", None)
     codebooks = 0.0 if pq is None else 4.0 * shards * pq.ksub * lists.d
     probed = codes * min(1, lists.nprobe / lists.nlist)
     size = codes + 8 * vectors + centroids + codebooks
-    return DenseNeeds(factory, size, centroids + probed, 0.0 if pq is None else probed)
+    return DenseNeeds(size, centroids + probed, 0.0 if pq is None else probed)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from ratchet.agents.core.system import Calls, System, load_system
 from ratchet.core.config import Config, EncoderConfig, IndexConfig, SystemConfig, is_missing
@@ -27,17 +28,16 @@ from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import arm_store
 from ratchet.inference.footprint import footprint, read_shape
 from ratchet.inference.serving.cards import A100, Rates, Tokens
-from ratchet.inference.serving.memory import SPARE_FRACTION, estimate_memory
-from ratchet.inference.serving.specs import GB, ModelUse, ServerSpec
+from ratchet.inference.serving.specs import GB, ModelUse
 from ratchet.retrieval.footprint import encoder_shape
 from ratchet.rewards.nuggets import NuggetSet
 from ratchet.rewards.reward import judged
 from ratchet.rewards.store import current_settings, score_segments
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.records import StageKey
-from ratchet.rounds.stages import SAMPLING_STAGES, ExperimentRun, stages_of
+from ratchet.rounds.stages import ExperimentRun, stages_of
 from ratchet.sampling.store import TrajectoryStore
-from ratchet.training.memory import Activations, max_tokens, training_memory
+from ratchet.training.memory import Activations, TrainingMemory, max_tokens, training_memory
 from ratchet.training.objectives.objective import load_objective
 from ratchet.training.schedule import held_out, schedule
 
@@ -116,13 +116,10 @@ class Usage:
 
     def system(self, config: SystemConfig, is_own: bool = False) -> SystemUse:
         """The calls of a system: of the run's latest round, of another system's arms, else assumed. UserError."""
-        system, folders = load_system(config), list[Path]()
-        if is_own:
-            folders = [folder.trajectories for folder in reversed(self.run.rounds())]
-        else:
-            arms = arm_store(self.config, "*", config, "*").folder.relative_to(self.config.folder)
-            folders = sorted(self.run.path.glob(str(arms)))
-        for folder in folders:
+        system = load_system(config)
+        arms = arm_store(self.config, "*", config, "*").folder.relative_to(self.config.folder)
+        own = [folder.trajectories for folder in reversed(self.run.rounds())]
+        for folder in own if is_own else sorted(self.run.path.glob(str(arms))):
             sampled = list(islice(TrajectoryStore(folder).read(), MAX_TRAJECTORIES))
             finished = [one for one in sampled if one.status != "failed" and not one.teacher]
             if finished and finished[0].system != system.name:
@@ -136,11 +133,31 @@ class Usage:
 
     def judging(self, names: Iterable[str], selects: bool = False) -> tuple[dict[str, Tokens], Tokens]:
         """(By score that the judge gives, its calls for one trajectory; the calls for one question, whatever the number
-        of its trajectories and arms.) `selects`: further runs go to those alone that may be kept."""
-        assumed, drawn = assumed_judging(self.config, names, self.shown_tokens, selects)
-        runs = None if selects else self.config.rewards.runs.most
+        of its trajectories and arms.) `selects`: further runs go to those alone that may be kept.
+
+        Assumed: correctness judges `rewards.nuggets_per_call` nuggets in a call, whose prompts differ in these alone,
+        and draws them once for all trajectories of a question. Faithfulness and precision draw the claims of an answer
+        in one call and judge all of them in another; precision has its claims from faithfulness where both are scored.
+        Calls that begin with equal tokens follow each other, so these are in the cache.
+        """
+        rewards, shown, scores = self.config.rewards, self.shown_tokens, {short_name(n): n for n in judged(names)}
+        least, most = rewards.runs.least, rewards.runs.most
+        runs = least + FURTHER_RUNS * (most - least) if selects else most
+        draws, once = (runs, most) if rewards.extracted == "per_run" else (1, 1)
+        listed, calls = ITEMS * ITEM_TOKENS, math.ceil(ITEMS / rewards.nuggets_per_call) * runs
+        extraction = Tokens(draws, JUDGE_TOKENS, draws * listed)
+        check = Tokens(runs, JUDGE_TOKENS + draws * listed, runs * ITEMS * VERDICT_TOKENS)
+        known = {
+            "correctness": Tokens(calls, JUDGE_TOKENS + draws * listed, ITEMS * runs * VERDICT_TOKENS),
+            "faithfulness": extraction + check + Tokens(prompt=shown),
+            "precision": check if "faithfulness" in scores else extraction + check,
+        }
+        other = Tokens(runs, JUDGE_TOKENS + shown, runs * NEW_TOKENS)
+        assumed = {name: known.get(short, other) for short, name in scores.items()}
+        drawn = Tokens(once, JUDGE_TOKENS, once * listed) if "correctness" in scores else Tokens()
+        asked = None if selects else most
         for folder in reversed(self.run.rounds()):
-            if found := {name: use for name in assumed if (use := _measured_score(folder.scores, name, runs))}:
+            if found := {name: use for name in assumed if (use := _measured_score(folder.scores, name, asked))}:
                 return assumed | found, _measured_nuggets(self.run.nuggets) or drawn
         return assumed, drawn
 
@@ -148,11 +165,11 @@ class Usage:
     def kept(self) -> tuple[float, float, bool]:
         """(Kept trajectories of a question, and kept ones of its curriculum; whether a run has measured them.)"""
         config, scored = self.config, [e for e in latest_entries(self.run).values() if "kept_questions" in e.facts]
-        if scored and load_objective(config.training).learns_from_kept_alone:
-            facts = max(scored, key=lambda entry: entry.round).facts
-            return facts["kept"] / facts["questions"], facts.get("kept_of_curriculum", 0) / facts["questions"], True
         if not load_objective(config.training).learns_from_kept_alone:
             return config.sampling.samples, 0.0, False
+        if scored:
+            facts = max(scored, key=lambda entry: entry.round).facts
+            return facts["kept"] / facts["questions"], facts.get("kept_of_curriculum", 0) / facts["questions"], True
         most = min(config.rewards.select.ties, config.sampling.samples)
         return min(KEPT, most), len(set(config.sampling.curriculum.values())), False
 
@@ -169,21 +186,18 @@ class Usage:
 
 
 def assumed_use(system: System, passage_tokens: float) -> SystemUse:
-    """The calls of a system that has not been sampled, a passage having so many tokens."""
-    calls = system.spec.calls(system.settings) if system.spec.calls else dict.fromkeys(system.roles, Calls())
-    played = {role: calls[role] for role in system.roles if role in calls and calls[role].number}
-    return SystemUse(
-        tuple(_assumed_role(role, system.config.role(role).model, own, passage_tokens) for role, own in played.items()),
-        max((own.number for own in played.values() if own.passages >= 1), default=0.0),
-    )
-
-
-def _assumed_role(role: str, model: str, calls: Calls, passage_tokens: float) -> RoleUse:
-    """A turn's prompt begins with the last turn's, which is in the prefix cache."""
-    conversations = calls.number if calls.conversations is None else calls.conversations
-    shown = SHOWN_TOKENS + calls.passages * passage_tokens
-    length = INSTRUCTION_TOKENS + calls.number / conversations * (shown + NEW_TOKENS)
-    return RoleUse(role, model, Tokens(1, shown, NEW_TOKENS) * calls.number, length, conversations)
+    """The calls of a system that has not been sampled, a passage having so many tokens. A turn's prompt begins with the
+    last turn's, which is in the prefix cache."""
+    declared = system.spec.calls(system.settings) if system.spec.calls else dict.fromkeys(system.roles, Calls())
+    played = {role: declared[role] for role in system.roles if role in declared and declared[role].number}
+    roles = list[RoleUse]()
+    for role, calls in played.items():
+        conversations = calls.number if calls.conversations is None else calls.conversations
+        shown = SHOWN_TOKENS + calls.passages * passage_tokens
+        length = INSTRUCTION_TOKENS + calls.number / conversations * (shown + NEW_TOKENS)
+        tokens = Tokens(1, shown, NEW_TOKENS) * calls.number
+        roles.append(RoleUse(role, system.config.role(role).model, tokens, length, conversations))
+    return SystemUse(tuple(roles), max((calls.number for calls in played.values() if calls.passages >= 1), default=0.0))
 
 
 def measured_use(system: System, trajectories: Sequence[Trajectory], source: str) -> SystemUse | None:
@@ -214,34 +228,6 @@ def with_teacher(use: SystemUse, config: Config) -> SystemUse:
             tokens, conversations = role.tokens * part, role.conversations * part
             roles += [replace(role, model=model, tokens=tokens, conversations=conversations)] if part else []
     return replace(use, roles=tuple(roles))
-
-
-def assumed_judging(
-    config: Config, names: Iterable[str], shown: float, selects: bool
-) -> tuple[dict[str, Tokens], Tokens]:
-    """See `Usage.judging`; `shown`: tokens of the documents that an answer is written from.
-
-    Correctness judges `rewards.nuggets_per_call` nuggets in a call, whose prompts differ in these alone, and draws them
-    once for all trajectories of a question. Faithfulness and precision draw the claims of an answer in one call and
-    judge all of them in another; precision has its claims from faithfulness where both are scored. Calls that begin
-    with equal tokens follow each other, so these are in the cache.
-    """
-    least, most = config.rewards.runs.least, config.rewards.runs.most
-    runs = least + FURTHER_RUNS * (most - least) if selects else most
-    calls = math.ceil(ITEMS / config.rewards.nuggets_per_call) * runs
-    scores = {short_name(name): name for name in judged(names)}
-    draws, once = (runs, most) if config.rewards.extracted == "per_run" else (1, 1)
-    listed = ITEMS * ITEM_TOKENS
-    extraction = Tokens(draws, JUDGE_TOKENS, draws * listed)
-    check = Tokens(runs, JUDGE_TOKENS + draws * listed, runs * ITEMS * VERDICT_TOKENS)
-    known = {
-        "correctness": Tokens(calls, JUDGE_TOKENS + ITEMS * draws * ITEM_TOKENS, ITEMS * runs * VERDICT_TOKENS),
-        "faithfulness": extraction + check + Tokens(prompt=shown),
-        "precision": check if "faithfulness" in scores else extraction + check,
-    }
-    other = Tokens(runs, JUDGE_TOKENS + shown, runs * NEW_TOKENS)
-    uses = {name: known.get(short, other) for short, name in scores.items()}
-    return uses, Tokens(once, JUDGE_TOKENS, once * listed) if "correctness" in scores else Tokens()
 
 
 def _spent(verdicts: Iterable[Mapping[str, object]]) -> Tokens:
@@ -330,71 +316,56 @@ def plan_stages(experiment: ExperimentRun, measured: Usage, questions: Mapping[s
     use = measured.system(config.system, is_own=True)
     others = [measured.system(one) for one in config.evaluation.baselines.values()]
     keys, drawn = [stage.key for stage in stages_of(experiment)], set[str]()
+    planned = {(key.round, str(key.id)) for key in keys}
     for key in keys:
         if key.id in ("train", "train.random", "train.gold"):
             steps, each, text = _steps(config, use, measured, questions["train"])
             tokens = Tokens(trained=steps * config.training.batch_size * each)
             yield PlannedStage(key, {config.training.model: tokens}, counted=text)
         elif asked := _asked(key, use, others, measured, questions):
-            yield _stage(key, keys, asked, measured, questions[asked.split], drawn)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What a stage asks: trajectories of systems, on the questions of a split."""
-
-    split: str
-    trajectories: Sequence[tuple[SystemUse, float]]
-    """Each use, with the number of trajectories a question."""
-    detail: str
+            split, made, detail = asked
+            number, models, searches = questions[split], dict[str, Tokens](), 0.0
+            made = [(system, number * each) for system, each in made if each]
+            trajectories = sum(each for _, each in made)
+            if (key.round, "sample" if key.id == "score" else f"{key.id}.sample") not in planned:
+                models, searches = _sampled(made), sum(system.searches * each for system, each in made)
+            if key.id != "sample" and not key.id.endswith(".sample"):
+                judge, is_reward = config.rewards.judge, key.id in ("score", "choose")
+                scores = config.rewards.weights if is_reward else config.evaluation.scores
+                by_score, of_question = measured.judging(scores, selects=key.id == "score")
+                judging = sum(by_score.values(), Tokens()) * trajectories
+                if split not in drawn:  # nuggets are drawn once, for all arms
+                    judging += of_question * number
+                    drawn.add(split)
+                if judging.calls:
+                    models[judge] = models.get(judge, Tokens()) + judging
+            yield PlannedStage(key, models, trajectories, searches, f"{count(number)} questions x {detail}")
 
 
 def _asked(
     key: StageKey, use: SystemUse, others: Sequence[SystemUse], measured: Usage, questions: Mapping[str, float]
-) -> _Asked | None:
-    """None for an index, which grows with its documents, and a report, which takes seconds."""
+) -> tuple[str, Sequence[tuple[SystemUse, float]], str] | None:
+    """(The split whose questions a stage asks, each system's calls with its trajectories a question, these in words.)
+    None for an index, which grows with its documents, and a report, which takes seconds."""
     config, samples = measured.config, measured.config.evaluation.samples
     match key.id.removesuffix(".sample"):
         case "sample" | "score":
             each, led = config.sampling.samples, len(set(config.sampling.curriculum.values()))
             detail = f"{each} samples" + " at most" * (config.sampling.enough is not None)
             detail += f", and at most {led} of the curriculum" * (led > 0)
-            return _Asked("train", [(with_teacher(use, config), each), (use, led)], detail)
+            return "train", [(with_teacher(use, config), each), (use, led)], detail
         case "choose":
             steps, _, _ = _steps(config, use, measured, questions["train"])
             candidates = math.ceil(steps / config.training.eval_steps)
-            return _Asked("dev", [(use, candidates)], f"{candidates} candidates ({steps:,} steps / eval_steps)")
+            return "dev", [(use, candidates)], f"{candidates} candidates ({steps:,} steps / eval_steps)"
         case "promote":
             arms = 2 if key.round == 1 else 1
-            detail = f"{samples} samples x {arms} arms" + " that are new" * (key.round > 1)
-            return _Asked("dev", [(use, samples * arms)], detail)
+            return "dev", [(use, samples * arms)], f"{samples} samples x {arms} arms" + " that are new" * (arms == 1)
         case "evaluate" | "test":
             arms = 2 + len(config.evaluation.controls)
             asked = [(use, samples * arms), *((other, samples) for other in others)]
-            return _Asked("evaluated", asked, f"{samples} samples x {arms + len(others)} arms")
+            return "evaluated", asked, f"{samples} samples x {arms + len(others)} arms"
     return None
-
-
-def _stage(
-    key: StageKey, keys: Sequence[StageKey], asked: _Asked, measured: Usage, number: float, drawn: set[str]
-) -> PlannedStage:
-    """`number`: of questions; `drawn`: the splits whose nuggets earlier stages have drawn, for all arms."""
-    judge, made = measured.config.rewards.judge, [(use, number * each) for use, each in asked.trajectories if each]
-    trajectories = sum(each for _, each in made)
-    sampled_by = {str(stage): sampling for stage, sampling in SAMPLING_STAGES.items()} | {"score": "sample"}
-    sampled_before = any((other.round, other.id) == (key.round, sampled_by.get(key.id)) for other in keys)
-    models = {} if sampled_before else _sampled(made)
-    searches = 0.0 if sampled_before else sum(use.searches * each for use, each in made)
-    if key.id not in sampled_by.values():
-        scores = measured.config.rewards.weights if key.id in ("score", "choose") else measured.config.evaluation.scores
-        by_score, of_question = measured.judging(scores, selects=key.id == "score")
-        judging = sum(by_score.values(), Tokens()) * trajectories
-        if asked.split not in drawn:
-            judging += of_question * number
-            drawn.add(asked.split)
-        if judging.calls:
-            models = {**models, judge: models.get(judge, Tokens()) + judging}
-    return PlannedStage(key, models, trajectories, searches, f"{count(number)} questions x {asked.detail}")
 
 
 def _sampled(asked: Iterable[tuple[SystemUse, float]]) -> dict[str, Tokens]:
@@ -406,20 +377,41 @@ def _sampled(asked: Iterable[tuple[SystemUse, float]]) -> dict[str, Tokens]:
     return models
 
 
-def encoding_stages(config: Config, documents: int | None) -> Iterator[tuple[PlannedStage, float]]:
-    """The encoding of each index with vectors or weights, and the billions of parameters of its encoder; NaN where they
-    are not known. Nothing where the number of chunks is not."""
+@dataclass(frozen=True)
+class EncodedIndex:
+    """An index with vectors or weights that is built here."""
+
+    key: str
+    part: IndexConfig
+    chunks: int
+    documents: int
+    shape: Any
+    """The configuration of its encoder; None where it is not known."""
+    billions: float
+    """The parameters of its encoder; NaN where they are not known."""
+
+    @property
+    def encoding(self) -> PlannedStage:
+        each = min(self.part.chunk_tokens, (self.part.encoder or EncoderConfig()).max_length or self.part.chunk_tokens)
+        tokens, text = Tokens(prompt=self.chunks * each), f"{self.chunks:,} chunks x {each:,} tokens at most"
+        return PlannedStage(StageKey(1, "index"), {f"{self.key}.encoder": tokens}, counted=text)
+
+
+def encoded_indexes(config: Config, documents: int | None) -> Iterator[EncodedIndex]:
+    """Nothing where the number of chunks is not known. `documents`: see `index_line`."""
     for name, part in ({} if is_missing(config.index) else config.index.built).items():
-        chunks, _ = index_size(part, documents)
-        if part.kind not in ("dense", "sparse") or not chunks:
+        if part.kind not in ("dense", "sparse"):
             continue
-        encoder = part.encoder or EncoderConfig()
-        shape, parameters = encoder_shape(encoder)
-        each = min(part.chunk_tokens, encoder.max_length or part.chunk_tokens)
-        model = f"index.parts.{name}.encoder" if name else "index.encoder"
-        text = f"{chunks:,} chunks x {each:,} tokens at most"
-        tokens = Tokens(prompt=float(chunks * each))
-        yield PlannedStage(StageKey(1, "index"), {model: tokens}, counted=text), parameters / 1e9 if shape else math.nan
+        try:
+            built = read_json_file(Path(part.path) / "manifest.json")
+            number = documents or built["documents"]
+            chunks = round(number * built["chunks"] / built["documents"])
+        except (OSError, ValueError, KeyError, ZeroDivisionError):
+            number = chunks = documents or 0  # not built: a chunk a document
+        if chunks:
+            shape, parameters = encoder_shape(part.encoder or EncoderConfig())
+            key = f"index.parts.{name}" if name else "index"
+            yield EncodedIndex(key, part, chunks, number, shape, parameters / 1e9 if shape else math.nan)
 
 
 def _generation(config: Config) -> PlannedStage:
@@ -450,59 +442,18 @@ def _steps(config: Config, use: SystemUse, measured: Usage, questions: float) ->
             f"{training.max_steps:,} steps x {training.batch_size} rows x {each:,.0f} tokens",
         )
     plan = schedule(max(1, round(rows)), training, 1)
-    passes = plan.steps / plan.per_epoch
-    shown = f"{passes:,.0f}" if passes >= 100 else f"{passes:.3g}"
-    counted = f"{shown} passes over {count(rows)} rows, {kept:.3g} kept of a question{', measured' * is_measured}"
+    passes = f"{count(plan.steps / plan.per_epoch)} passes over {count(rows)} rows"
+    counted = f"{passes}, {kept:.3g} kept of a question{', measured' * is_measured}"
     return plan.steps, each, f"{plan.steps:,} steps x {training.batch_size} rows x {each:,.0f} tokens ({counted})"
 
 
 def count(number: float) -> str:
     """A number for people, `?` where it is not known."""
-    return "?" if number != number else f"{number:,.0f}"
+    return "?" if math.isnan(number) else f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
-@dataclass(frozen=True)
-class MemoryRow:
-    """The memory of one part on each of its GPUs."""
-
-    part: str
-    limit: str
-    """The limit in words, or the reason why nothing is known."""
-    sizes: tuple[float, ...] = (0.0,) * 4
-    """Bytes of the weights; of the adapter, with its gradients and the optimiser's moments where it is trained; of keys
-    and values of a complete conversation, or a training step's activations; of a server's activations, CUDA graphs and
-    CUDA context."""
-
-
-def memory_table(
-    config: Config, gpu: float, gpus: int, uses: Mapping[str, ModelUse], documents: int | None
-) -> list[MemoryRow]:
-    """The rows of a config on so many GPUs of so many bytes. `documents`: those of the corpus; None: those of the built
-    index. UserError."""
-    servers = [_server(config, name, gpu, uses.get(name, ModelUse())) for name in config.models]
-    return [*servers, _training_memory(config, gpu, gpus), _index_memory(config, documents)]
-
-
-def _server(config: Config, name: str, gpu: float, use: ModelUse) -> MemoryRow:
-    """A server of one model that has its GPUs to itself."""
-    model, settings = config.models[name], config.serve_config(name)
-    if model.engine in ("chat-api", "scripted"):
-        return MemoryRow(f"serve {name}", f"elsewhere (engine: {model.engine})")
-    spec = ServerSpec((name,), model, settings, model.concurrency, use.calls, use.conversation_tokens, use.is_measured)
-    need = estimate_memory(spec, footprint(model.path, model.revision, model.dtype))
-    conversation = need.token * model.max_context
-    overhead = need.total - need.weights - need.adapters - need.kv
-    room = gpu * (1 - SPARE_FRACTION) - need.weights - need.adapters - overhead
-    limit = (
-        f"DOES NOT FIT a GPU of {gpu / GB:g} GB: tensor-parallel-size, or a shorter max_context"
-        if room < conversation
-        else f"{int(room // conversation)} conversations of {model.max_context:,} tokens at once, or "
-        f"{need.concurrency(room)} requests of {spec.tokens:,}"
-    )
-    return MemoryRow(f"serve {name}", limit, (need.weights, need.adapters, conversation, overhead))
-
-
-def _training_memory(config: Config, gpu: float, gpus: int) -> MemoryRow:
+def training_line(config: Config, gpu: float, gpus: int) -> str:
+    """The memory of a training step on so many GPUs of so many bytes. UserError."""
     import torch
 
     training = config.training
@@ -511,44 +462,37 @@ def _training_memory(config: Config, gpu: float, gpus: int) -> MemoryRow:
     tiled_head = not (load_objective(training).keeps_logits or training.weighs_roles)
     parts = Activations.of(shape.get_text_config(), training.lora.r, getattr(torch, model.dtype), tiled_head)
     if parts is None:
-        return MemoryRow("train", f"the formula does not describe models of the type {shape.model_type}")
-    form = {"checkpointing": training.gradient_checkpointing, "four_bit": training.four_bit}
-    need = training_memory(size, parts, training.micro_batch * length, **form)
-    fits = max_tokens(lambda tokens: training_memory(size, parts, tokens, **form), gpu)
-    limit = f"micro_batch {fits // length} at most, of {length:,} tokens"
-    if need.total > gpu:
-        gpus = max(2, gpus)
-        sharded = training_memory(size, parts, training.micro_batch * length, shards=gpus, **form).total
+        return f"train: the formula does not describe models of the type {shape.model_type}"
+
+    def need(tokens: int, shards: int = 1) -> TrainingMemory:
+        form = {"checkpointing": training.gradient_checkpointing, "four_bit": training.four_bit}
+        return training_memory(size, parts, tokens, **form, shards=shards)
+
+    tokens, gpus = training.micro_batch * length, max(2, gpus)
+    step, sharded = need(tokens), need(tokens, gpus).total
+    if step.total <= gpu:
+        limit = f"micro_batch {max_tokens(need, gpu) // length} at most, of {length:,} tokens"
+    else:
         limit = f"DOES NOT FIT a GPU of {gpu / GB:g} GB: " + (
             f"with FSDP on {gpus} GPUs {sharded / GB:.1f} GB" if sharded <= gpu else "lower max_length or micro_batch"
         )
-    return MemoryRow("train", limit, (need.weights, need.adapter, need.activations, 0.0))
+    return (
+        f"train: weights {step.weights / GB:.1f} GB + adapter {step.adapter / GB:.1f} GB + activations "
+        f"{step.activations / GB:.1f} GB = {step.total / GB:.1f} GB; {limit}"
+    )
 
 
-def index_size(index: IndexConfig, documents: int | None) -> tuple[int, int]:
-    """Return (chunks, documents) of an index in a folder: of so many documents, or of those that it is built of; of one
-    that is not built a chunk a document, and (0, 0) without a number."""
-    try:
-        built = read_json_file(Path(index.path) / "manifest.json")
-        number = documents or built["documents"]
-        return round(number * built["chunks"] / built["documents"]), number
-    except (OSError, ValueError, KeyError, ZeroDivisionError):
-        return documents or 0, documents or 0
-
-
-def _index_memory(config: Config, documents: int | None) -> MemoryRow:
-    """The index, which is on disk and served from main memory."""
-    index = config.index
-    if is_missing(index):
-        return MemoryRow("index", "none")
-    if not index.built:
-        return MemoryRow("index", f"elsewhere ({index.url or 'index.source'})")
+def index_line(index: IndexConfig, documents: int | None) -> str:
+    """The size of an index, which is on disk and served from main memory. `documents`: those of the corpus; None: those
+    that it is built of."""
+    if is_missing(index) or not index.built:
+        return "index: none" if is_missing(index) else f"index: elsewhere ({index.url or 'index.source'})"
     folders, each = [Path(part.path) for part in index.built.values()], 0.0
     try:
         for folder in folders:
             there = read_json_file(folder / "manifest.json")["documents"]
             each += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / there
     except (OSError, ValueError, KeyError, ZeroDivisionError):
-        return MemoryRow("index", f"not built ({folder}): build one of a part of the documents to plan for all")
+        return f"index: not built ({folder}): build one of a part of the documents to plan for all"
     number = documents or there
-    return MemoryRow("index", f"{number:,} documents x {each:,.0f} bytes: {number * each / GB:,.3g} GB of main memory")
+    return f"index: {number:,} documents x {each:,.0f} bytes: {number * each / GB:,.3g} GB of main memory"
