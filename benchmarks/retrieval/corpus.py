@@ -156,14 +156,14 @@ def bfloat16_logits(count: int, seed: int) -> np.ndarray:
     return out
 
 
-def few_lists(documents: int, lists: int, seed: int, min_share: float = 0.001, max_share: float = 0.4) -> Columns:
+def few_lists(documents: int, lists: int, seed: int) -> Columns:
     """Only the posting lists that one query touches, of a corpus that would not fit: learned vectors.
 
-    List i holds a document with a chance that falls geometrically from `max_share` to `min_share`: 30 lists over 29
+    List i holds a document with a chance that falls geometrically from 0.4 to 0.001: 30 lists over 29
     million documents are 58 million postings.
     """
     draw, chunks = np.random.default_rng(seed), []
-    for share in np.geomspace(max_share, min_share, lists):
+    for share in np.geomspace(0.4, 0.001, lists):
         gaps = draw.geometric(share, int(documents * share + 10 * np.sqrt(documents * share) + 64))
         at = np.cumsum(gaps) - 1
         chunks.append(at[at < documents].astype(np.int32))

@@ -6,9 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.metadata import version
-from importlib.util import find_spec, module_from_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -153,52 +151,6 @@ class Tantivy(Engine):
         numbers = self._searcher.fast_field_values("number", [address for _, address in hits])
         # Its scores carry the factor k1 + 1 that Lucene dropped.
         return _ranked(np.array([score for score, _ in hits]) / (K1 + 1), np.array(numbers, np.int64))
-
-
-class Pisa(Engine):
-    """PISA by the compiled module of pyterrier_pisa, which needs neither Terrier nor Java, with block-max MaxScore.
-
-    The postings of a block of 128 are packed to the same width. Its idf lacks the + 1 of Lucene's: another order.
-    """
-
-    name = "PISA"
-    input_form = "text"
-    kinds: tuple[Kind, ...] = ("bm25",)
-
-    def __init__(self) -> None:
-        spec = find_spec("pyterrier_pisa")
-        assert spec is not None and spec.submodule_search_locations, "the caller looks for it"
-        (path,) = Path(spec.submodule_search_locations[0]).glob("_pisathon*.so")
-        loader = ExtensionFileLoader("_pisathon", str(path))
-        self._pisa: Any = module_from_spec(ModuleSpec("_pisathon", loader, origin=str(path)))
-
-    def prepare(self, rows: Rows) -> list[str]:
-        return list(row_texts(rows))
-
-    def build(self, prepared: list[str], folder: Path) -> None:
-        source = folder / "texts"
-        source.write_text("".join([f"{number} {text}\n" for number, text in enumerate(prepared)]))
-        self._pisa.index(str(source), str(folder), "", len(prepared) + 1, 1)  # it waits forever for a second batch
-        self.open(folder)  # which compresses what was inverted
-
-    def open(self, folder: Path) -> None:
-        self._context = self._pisa.RetrievalContext()
-        self._pisa.prepare_index(self._context, str(folder), "block_simdbp", "bm25", "", bm25_k1=K1, bm25_b=B)
-
-    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
-        texts = [(number, " ".join([f"t{t}" for t in query.terms.tolist()])) for number, query in enumerate(queries)]
-        numbers, ranks = np.empty((2, len(queries) * k), np.int32)
-        chunks, scores = np.empty(len(queries) * k, object), np.empty(len(queries) * k, np.float32)
-        count = self._pisa.retrieve(
-            self._context, "block_max_maxscore", texts, k=k, threads=threads, result_qidxs=numbers,
-            result_docnos=chunks, result_ranks=ranks, result_scores=scores,
-        )  # fmt: skip
-        found = [np.flatnonzero(numbers[:count] == number) for number in range(len(queries))]
-        return [_ranked(scores[at] / (K1 + 1), chunks[at].astype(np.int64)) for at in found]
-
-    def size(self, folder: Path) -> int:
-        """Block maxima and lengths, the postings, and the dictionary."""
-        return sum(path.stat().st_size for path in [*folder.glob("bm25.*"), folder / "fwd.termlex"])
 
 
 def row_texts(rows: Rows) -> Iterator[str]:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from benchmarks.gpu_check import CPU, STEPS, Line, check, main
+from benchmarks.gpu_check import CPU, STEPS, Line, StepFailed, check, main
 from benchmarks.training import benchmark, parse
-from benchmarks.vllm_check import StepFailed
 from tests.helpers.experiment import preloaded
 
 
