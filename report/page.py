@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from markupsafe import Markup
 
 from ratchet.core.config import Config
 from ratchet.core.plugins import short_name
+from ratchet.core.records import Question, Recall, Search, ToolCall, Trajectory
+from ratchet.evaluation.comparisons import CHANGE, ROUNDING
 from ratchet.evaluation.formats import (
     SECTIONS,
     format_interval,
@@ -29,19 +31,29 @@ from ratchet.evaluation.formats import (
 from ratchet.evaluation.headline import changes_sentence
 from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
-from ratchet.report.examples import make_examples
-from ratchet.report.gather import Gathered
+from ratchet.report.gather import Gathered, Section
 from ratchet.report.plots import learning_curve, loss_curve, quality_and_cost
 from ratchet.report.records import Tally
 from ratchet.report.rounds import rounds_view, tone_of
 from ratchet.report.terms import count_outcomes, measure_term, term
-from ratchet.report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
+from ratchet.report.view import (
+    MAX_BYTES,
+    MAX_CHOICES,
+    DetailReader,
+    View,
+    cut,
+    expected_answers,
+    make_view,
+    pack,
+)
 from ratchet.rewards.selection import worst_reward
 from ratchet.rewards.summary import origin_lines
 
 HERE = Path(__file__).parent
 SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
 STATUSES = ("finished", "unparsed", "out_of_budget", "failed")
+MAX_STEPS, MAX_TITLES, MAX_TEXT = 4, 3, 300
+"""Of an example."""
 
 
 def render(config: Config, gathered: Gathered) -> str:
@@ -213,3 +225,72 @@ def _rows_text(gathered: Gathered) -> str:
         f"{gathered.rows} of {len(kept)} kept trajectories; in these, {rewritten} conversations begin where the chat "
         f"template wrote earlier turns in another way, as it drops their thoughts{left_out}"
     )
+
+
+# Three questions that show what training changed: one gained, one still wrong, one broken, each as plain steps
+
+
+def choose_examples(results: Results, ids: Sequence[str]) -> dict[str, str]:
+    """Kind of example to question id: the largest gain, the lowest value that stayed low, the largest loss."""
+    base, trained = results.arm(BASE), results.arm(TRAINED)
+    if base is None or trained is None:
+        return {}
+    before, after, large = base.known(results.primary), trained.known(results.primary), CHANGE - ROUNDING
+    change = {i: after[i] - before[i] for i in ids if i in before and i in after}
+    found = {
+        "gained": max((i for i in change if change[i] >= large), key=lambda i: change[i], default=""),
+        "still wrong": min((i for i in change if before[i] < large > after[i]), key=lambda i: after[i], default=""),
+        "broken": min((i for i in change if change[i] <= -large), key=lambda i: change[i], default=""),
+    }
+    return {kind: i for kind, i in found.items() if i}
+
+
+def make_examples(gathered: Gathered) -> list[dict[str, Any]]:
+    """An example of each kind that is among the questions on the page. UserError where a record was changed."""
+    results, section = gathered.results, gathered.evaluated
+    if results is None or section is None:
+        return []
+    arms = {i: {arm for arm, _ in lines} for i, lines in section.lines.items()}
+    questions = {one.id: one for one in section.questions if arms[one.id] >= {BASE, TRAINED}}
+    chosen = choose_examples(results, [*questions])
+    return [_example(kind, questions[i], results, section) for kind, i in chosen.items()]
+
+
+def _example(kind: str, question: Question, results: Results, section: Section) -> dict[str, Any]:
+    base = _chosen_sample(section, question, BASE, best=kind == "broken")
+    trained = _chosen_sample(section, question, TRAINED, best=kind == "gained")
+    steps = [*_example_steps(trained, question)]
+    return {
+        "kind": kind,
+        "question": question,
+        "before_after": [
+            arm.values[question.id][results.primary] for arm in results.arms if arm.name in (BASE, TRAINED)
+        ],
+        "key": trained.key,
+        "steps": steps[:MAX_STEPS],
+        "more_steps": len(steps[MAX_STEPS:]),
+        "answer": cut(trained.answer, MAX_TEXT),
+        "expected": " or ".join(expected_answers(question)),
+        "base_answer": cut(base.answer, MAX_TEXT),
+    }
+
+
+def _chosen_sample(section: Section, question: Question, arm: str, best: bool) -> Trajectory:
+    """The best or the worst of an arm's samples, by reward."""
+    lines = [line for name, line in section.lines[question.id] if name == arm]
+    return (max if best else min)(lines, key=lambda line: section.rewards[line.trajectory.key] or 0.0).read()
+
+
+def _example_steps(trajectory: Trajectory, question: Question) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
+    """What was asked and, for each passage found, its title and whether its document is gold."""
+    for event in trajectory.events:
+        if isinstance(event, Search | ToolCall | Recall):
+            if isinstance(event, Search):
+                asked = event.query
+            else:
+                asked = ", ".join(event.entities if isinstance(event, Recall) else map(str, event.arguments.values()))
+            found = event.passages[:MAX_TITLES]
+            titles = [
+                (cut(passage.title or passage.id, 80), passage.document_id in question.gold_ids) for passage in found
+            ]
+            yield cut(asked, MAX_TEXT), titles

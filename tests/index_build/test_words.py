@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ratchet.core.config import IndexConfig
 from ratchet.index_build import postings
-from ratchet.index_build.words import TermCounter
+from ratchet.index_build.postings import TermCounter
 from ratchet.retrieval.index import key_hash
 from ratchet.retrieval.sparse.terms import Analyzer
 from tests.helpers.building import DOCUMENTS, build, corpus, tree

@@ -60,7 +60,7 @@ MODULES = (
     "ratchet.retrieval.sources.registry",
     "ratchet.rewards.scoring",
     "ratchet.rewards.summary",
-    "ratchet.rounds.facts",
+    "ratchet.commands.recording",
     "ratchet.rounds.status",
     "ratchet.training.recipe",
     "ratchet.training.trainer",

@@ -16,9 +16,8 @@ from ratchet.core.config import Config
 from ratchet.core.records import Search
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.results import Results
-from ratchet.report.examples import choose_examples, make_examples
 from ratchet.report.gather import Gathered
-from ratchet.report.page import render
+from ratchet.report.page import choose_examples, make_examples, render
 from ratchet.report.plots import axis_over, learning_curve, quality_and_cost
 from ratchet.report.rounds import RoundNumbers
 from ratchet.rounds.records import Promotion

@@ -8,6 +8,7 @@ from statistics import stdev
 
 import pytest
 
+from ratchet.commands.recording import collect_facts
 from ratchet.core.config import Config, RoundsConfig
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder, RunFolder
@@ -19,7 +20,6 @@ from ratchet.questions.manifest import open_run
 from ratchet.report.rounds import tone_of
 from ratchet.rounds.adapters import best_candidate, candidate_arms
 from ratchet.rounds.artefacts import File
-from ratchet.rounds.facts import collect_facts
 from ratchet.rounds.records import (
     AdapterChoice,
     best_round,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ratchet.commands.recording import collect_facts, record_stage
 from ratchet.core.files import count_lines
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.artefacts import Digests, File, FixedDigest, Segments
-from ratchet.rounds.facts import collect_facts, record_stage
 from ratchet.rounds.ledger import digests_of, earlier_test_rounds, latest_entries, read_ledger, reason_to_run
 from ratchet.rounds.records import StageId
 from ratchet.rounds.stages import Stage
