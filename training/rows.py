@@ -21,7 +21,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,46 +180,41 @@ def check_ids_are_known(trajectory: Trajectory) -> None:
 
 
 def build_rows(
-    trajectories: Iterable[Trajectory],
-    kept: Collection[str],
+    trajectory: Trajectory,
     max_length: int,
     thoughts: bool = True,
     whole: bool = False,
     conversations: str = "all",
 ) -> tuple[list[TokenRow], list[str]]:
-    """Rows of the kept trajectories in the order of `kept`, then of conversations; and why
-    conversations of trainable roles became no row.
+    """Rows of a trajectory, in the order of its conversations; and why others of trainable roles became no row.
 
-    A trajectory that is stored twice (a job that ran twice, a failure that was done again) counts once, as the last
-    record that is not a failure, which is the one that was scored. `thoughts`: they are learnt as well. `whole`: all
-    tokens are. `conversations`: which of them, as for `side_calls`. Raises UserError when one of `kept` is missing or
-    was recorded as text.
+    `thoughts`: they are learnt as well. `whole`: all tokens are. `conversations`: which of them, as for `side_calls`.
+    Raises UserError where it was recorded as text.
     """
-    wanted = set(kept)
-    stored = {t.key: t for t in trajectories if t.key in wanted and t.status != "failed"}
+    check_ids_are_known(trajectory)
+    left_out = side_calls(trajectory, conversations)
     rows: list[TokenRow] = []
     skipped: list[str] = []
-    for key in dict.fromkeys(kept):
-        if key not in stored:
-            raise UserError(missing_message(key))
-        check_ids_are_known(stored[key])
-        left_out = side_calls(stored[key], conversations)
-        for number, conversation in enumerate(stored[key].conversations):
-            if not conversation.trainable:
-                continue
-            if number in left_out:
-                skipped.append(SIDE_CALL)
-                continue
-            mask = loss_mask(conversation, thoughts)
-            if not any(mask) or len(mask) > max_length:
-                skipped.append("too long" if any(mask) else "no parsed action")
-                continue
-            if whole:
-                mask = (0, *[1] * (len(mask) - 1))
-            row = TokenRow(
-                trajectory=key, conversation=number, role=conversation.role, ids=conversation.ids, loss_mask=mask
-            )
-            rows.append(row)
+    for number, conversation in enumerate(trajectory.conversations):
+        if not conversation.trainable:
+            continue
+        if number in left_out:
+            skipped.append(SIDE_CALL)
+            continue
+        mask = loss_mask(conversation, thoughts)
+        if not any(mask) or len(mask) > max_length:
+            skipped.append("too long" if any(mask) else "no parsed action")
+            continue
+        if whole:
+            mask = (0, *[1] * (len(mask) - 1))
+        row = TokenRow(
+            trajectory=trajectory.key,
+            conversation=number,
+            role=conversation.role,
+            ids=conversation.ids,
+            loss_mask=mask,
+        )
+        rows.append(row)
     return rows, skipped
 
 
@@ -244,14 +239,6 @@ def side_calls(trajectory: Trajectory, learnt: str) -> set[int]:
     final = max(reversed(trajectory.model_calls), key=rank, default=None)  # of equals the first here
     last = {final.conversation} if final else set()
     return set(range(len(talks))) - {"main": called | last, "tools": called, "answer": last}[learnt]
-
-
-def missing_message(key: str) -> str:
-    """The message for a selected trajectory that is not stored."""
-    return (
-        f"trajectory {key} was selected but is not among the round's trajectories; they were changed after the "
-        "selection: run `ratchet score` again"
-    )
 
 
 def loss_mask(conversation: Conversation, thoughts: bool = True) -> tuple[int, ...]:
@@ -308,13 +295,12 @@ def check_rows(
     return actions
 
 
-def rows_table(rows: Iterable[TokenRow], schema: pa.Schema = SCHEMA) -> pa.Table:
+def rows_table(rows: Sequence[TokenRow]) -> pa.Table:
     """Rows as an Arrow table: 5 bytes a token, where Python's own objects take 70."""
-    listed = list(rows)
-    for row in listed:
+    for row in rows:
         if not any(row.loss_mask) or len(row.loss_mask) != len(row.ids):
             raise ValueError(f"row {row.trajectory}/{row.conversation} has no loss token, or a mask of another length")
-    return pa.table({name: [getattr(row, name) for row in listed] for name in schema.names}, schema=schema)
+    return pa.table({name: [getattr(row, name) for row in rows] for name in SCHEMA.names}, schema=SCHEMA)
 
 
 def has_lessons(table: pa.Table) -> bool:
@@ -510,15 +496,16 @@ def _build_table(kept: KeptRound, keys: tuple[str, ...], training: TrainingConfi
     for trajectory in kept.store.read(keys):
         if trajectory.status != "failed":
             learnt = training.thoughts == "trained", training.loss_on == "sequence"
-            rows, skipped = build_rows(
-                [trajectory], [trajectory.key], training.max_length, *learnt, training.conversations
-            )
+            rows, skipped = build_rows(trajectory, training.max_length, *learnt, training.conversations)
             check_rows(rows, {trajectory.key: trajectory}, *learnt)
             rows = [row for row in rows if training.role_weights.get(row.role, 1)]
             tables[trajectory.key] = rows_table(rows)
             reasons[trajectory.key] = skipped
     if missing := [key for key in keys if key not in tables]:
-        raise UserError(f"{kept.store.folder}: {missing_message(missing[0])}")
+        raise UserError(
+            f"{kept.store.folder}: trajectory {missing[0]} was selected but is not among the round's trajectories; "
+            "they were changed after the selection: run `ratchet score` again"
+        )
     ordered = dict.fromkeys(keys)
     return (
         pa.concat_tables([SCHEMA.empty_table(), *(tables[key] for key in ordered)]).combine_chunks(),

@@ -155,7 +155,7 @@ class Forging(ScriptedEngine):
 
 def check_training(trajectory: Trajectory) -> int:
     """Labels are what was sampled; returns the number of rows."""
-    rows, _ = build_rows([trajectory.model_copy(update={"status": "finished"})], [trajectory.key], 10**9)
+    rows, _ = build_rows(trajectory, 10**9)
     check_rows(rows, {trajectory.key: trajectory})
     return len(rows)
 

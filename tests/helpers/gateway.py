@@ -70,7 +70,7 @@ def texts(trajectory: Trajectory) -> list[str]:
 
 def learnt(trajectory: Trajectory) -> list[str]:
     """What the rows of a trajectory teach, each checked against the ids that the engine sampled."""
-    rows, _ = build_rows([trajectory], [trajectory.key], 10**9)
+    rows, _ = build_rows(trajectory, 10**9)
     actions = check_rows(rows, {trajectory.key: trajectory})
     assert actions == len([call for call in trajectory.model_calls if call.parse != "malformed"])
     return [tiny_format().decode([i for i, on in zip(row.ids, row.loss_mask, strict=True) if on]) for row in rows]

@@ -213,7 +213,8 @@ def add_selection(config: Config, folder: RoundFolder, made: list[Trajectory]) -
     weights = config.rewards.weights
     selection = select(questions, Trajectories.of(made), scores, weights, config.rewards.select)
     write_json(folder.selection, selection.model_dump(mode="json"))
-    rows, _ = build_rows(made, selection.kept, config.training.max_length)
+    by_key = {trajectory.key: trajectory for trajectory in made}
+    rows = [row for key in selection.kept for row in build_rows(by_key[key], config.training.max_length)[0]]
     write_rows(folder.rows, rows_table(rows), "handmade", Counter())
 
 

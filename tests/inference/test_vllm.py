@@ -316,8 +316,10 @@ async def test_a_trajectory_of_either_engine_trains_and_replays_with_the_other(
             trajectories = await sampled(engine, served.adapter)
             good = {t.key: t for t in trajectories if t.status == "finished"}
             assert good, [(t.status, t.error) for t in trajectories]
-            rows, left_out = build_rows(trajectories, good, WINDOW)
-            assert not left_out and check_rows(rows, good) >= len(good)
+            built = [build_rows(trajectory, WINDOW) for trajectory in good.values()]
+            assert not any(left_out for _, left_out in built)
+            rows = [row for of_one, _ in built for row in of_one]
+            assert check_rows(rows, good) >= len(good)
             for row in rows:
                 ids, learnt = list(row.ids), [n for n, mask in enumerate(row.loss_mask) if mask]
                 # What training computes on the row, and what vLLM thinks of the same tokens.

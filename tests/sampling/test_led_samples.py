@@ -164,13 +164,13 @@ def test_a_narrowed_action_is_asked_for_with_the_narrowed_schema_and_recorded_as
     assert asked[1]["properties"]["search_query"] == {"enum": ["Oarabel"]}
     assert [kind["properties"]["end_search"] for kind in asked[2]["anyOf"]] == [{"enum": [False]}]
     assert len(asked[3]["anyOf"]) == 2, "the second review is free"
-    rows, _ = build_rows([trajectory], [trajectory.key], 10_000)
+    rows, _ = build_rows(trajectory, 10_000)
     assert {row.role for row in rows} == {"coordinator", "searcher", "answerer"}
 
 
 def test_a_sample_of_the_curriculum_teaches_its_roles_alone() -> None:
     trajectory = led("gold_documents", "answerer")
-    rows, _ = build_rows([trajectory], [trajectory.key], 10_000)
+    rows, _ = build_rows(trajectory, 10_000)
     assert [row.role for row in rows] == ["answerer"]
 
 

@@ -73,7 +73,7 @@ def test_a_reply_of_another_tokenizer_is_recorded_in_the_students_tokens(chat: C
     assert [call.prompt_tokens for call in trajectory.model_calls if call.role == "one"] == [
         len(call.prompt) for call in teacher.calls
     ]
-    rows, _ = build_rows([trajectory], ["k"], 10_000)
+    rows, _ = build_rows(trajectory, 10_000)
     assert check_rows(rows, {"k": trajectory}) == 2
     assert [call.adapter for call in [*teacher.calls, *student.calls]] == [None] * 3
     assert teacher.calls[0].params.schema is not None
@@ -194,7 +194,7 @@ def test_the_first_samples_are_taught_under_other_keys_and_sampled_once(
     assert [made[key].teacher for key in sampled.keys] == ["big", "big", "", ""] * 3
     first = made[sampled.keys[0]]
     assert "the teacher big plays" in next(event.text for event in first.events if event.kind == "note")
-    rows, _ = build_rows(list(made.values()), list(made), 10_000)
+    rows = [row for one in made.values() for row in build_rows(one, 10_000)[0]]
     assert check_rows(rows, made)
     size = store.segments[0].size
     assert sample_round(taught).work.trajectories == 0 and store.segments[0].size == size

@@ -118,7 +118,7 @@ def test_its_trajectories_are_refused_by_training_before_torch_is_loaded(tmp_pat
     with pytest.raises(UserError, match=r"cannot be trained on: its role answerer .* closed model 'agent'"):
         train_round(other, 1)
     with pytest.raises(UserError, match="cannot be trained on"):
-        build_rows(TrajectoryStore(round_folder.trajectories).read(), sampled.keys, 1000)
+        build_rows(next(TrajectoryStore(round_folder.trajectories).read()), 1000)
     assert open_run(config).path == config.folder
 
 

@@ -80,8 +80,7 @@ def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_
     selection = Selection.model_validate_json((tmp_path / "run/round-1/selection.json").read_text())
     [choice] = [one for one in selection.questions if one.question_id == "train-0"]
     assert choice.rewards[looping.key] == 0, "it counts as the worst, and is not left out of the mean"
-    kept = selection.kept
-    rows, _ = build_rows(trajectories, kept, 1000)
+    rows = [row for one in trajectories if one.key in selection.kept for row in build_rows(one, 1000)[0]]
     assert rows and check_rows(rows, {one.key: one for one in trajectories}) == len(rows)
     counted = command("-m", "ratchet", "gateway", "--config", str(config), "--recorded")
     assert "12 trajectories: 11 finished, 1 out_of_budget\n" in counted.stdout

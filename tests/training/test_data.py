@@ -12,7 +12,7 @@ from ratchet.training.rows import build_rows, rows_table, split_rows
 from tests.helpers.world import sample_trajectory
 
 TRAJECTORIES = [sample_trajectory(n, n // 2) for n in range(40)]
-TABLE = rows_table(build_rows(TRAJECTORIES, [t.key for t in TRAJECTORIES], 1000)[0])
+TABLE = rows_table([row for one in TRAJECTORIES for row in build_rows(one, 1000)[0]])
 QUESTION_OF = {t.key: t.question_id for t in TRAJECTORIES}
 
 

@@ -58,7 +58,7 @@ async def test_the_gold_action_is_read_as_the_gold_answer_and_is_what_is_learnt(
     role, action = system.spec.gold_action(question, system.settings)
     sampled, agent = await play_any(name, own)
     made = with_last_action(sampled, question, role, action, tiny_format())
-    rows, _ = build_rows([made], [made.key], 100_000)
+    rows, _ = build_rows(made, 100_000)
     assert check_rows(rows, {made.key: made}) > 0
     [row] = [row for row in rows if row.role == role]
     assert learnt(row)[-1] == action and made.answer == question.gold_answer

@@ -26,7 +26,7 @@ TURNS = [("first?", "yes", "ok"), ("second?", "{broken", "malformed"), ("third?"
 
 def test_mask_is_one_exactly_on_parsed_sampled_tokens() -> None:
     conversation, calls = dialogue("planner", TURNS)
-    rows, left_out = build_rows([trajectory("t", "q", [(conversation, calls)])], ["t"], 1000)
+    rows, left_out = build_rows(trajectory("t", "q", [(conversation, calls)]), 1000)
     learnt = [at for at, bit in enumerate(rows[0].loss_mask) if bit]
     good = [range(call.start, call.end) for call in calls if call.parse != "malformed"]
     assert learnt == [at for span in good for at in span]
@@ -36,23 +36,21 @@ def test_mask_is_one_exactly_on_parsed_sampled_tokens() -> None:
 def test_the_published_recipe_learns_every_token_of_the_same_rows() -> None:
     talk, broken = dialogue("planner", TURNS), dialogue("searcher", [("find", "{", "malformed")])
     one = trajectory("t", "q", [talk, broken])
-    [row], left_out = build_rows([one], ["t"], 1000, whole=True)
+    [row], left_out = build_rows(one, 1000, whole=True)
     assert row.loss_mask == (0, *[1] * (len(talk[0].ids) - 1)) and len(left_out) == 1
     assert check_rows([row], {"t": one}, whole=True) == 2
-    [actions], _ = build_rows([one], ["t"], 1000)
+    [actions], _ = build_rows(one, 1000)
     with pytest.raises(ValueError, match="differ from"):
         check_rows([actions], {"t": one}, whole=True)
     with pytest.raises(ValueError, match="dpo learns from actions"):
         TrainingConfig(loss_on="sequence", objective="dpo")
 
 
-def test_frozen_and_malformed_conversations_and_unkept_trajectories_give_no_rows() -> None:
+def test_frozen_and_malformed_conversations_give_no_rows() -> None:
     broken = dialogue("searcher", [("find", "{", "malformed")])
     frozen = dialogue("answerer", [("say", "it", "free")], trainable=False)
     good = dialogue("planner", [("plan", "so", "ok")])
-    rows, left_out = build_rows(
-        [trajectory("kept", "q", [broken, frozen, good]), trajectory("other", "q", [good])], ["kept"], 1000
-    )
+    rows, left_out = build_rows(trajectory("kept", "q", [broken, frozen, good]), 1000)
     assert [(row.trajectory, row.conversation, row.role) for row in rows] == [("kept", 2, "planner")]
     assert left_out == ["no parsed action"]
 
@@ -61,27 +59,31 @@ def test_a_long_row_is_left_out_never_cut() -> None:
     talk = dialogue("planner", TURNS)
     length = len(talk[0].ids)
     one = trajectory("t", "q", [talk])
-    assert [len(row.ids) for row in build_rows([one], ["t"], length)[0]] == [length]
-    rows, left_out = build_rows([one], ["t"], length - 1)
+    assert [len(row.ids) for row in build_rows(one, length)[0]] == [length]
+    rows, left_out = build_rows(one, length - 1)
     assert rows == [] and left_out == ["too long"]
 
 
-def test_equal_rows_stay_in_kept_order_and_a_repeated_record_counts_once() -> None:
+def test_equal_rows_stay_in_kept_order_and_a_repeated_record_counts_once(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    _, config, folder = make_run(tmp_path, questions=2)
     talk = dialogue("planner", TURNS)
-    a, b = trajectory("a", "q", [talk]), trajectory("b", "q", [talk])
-    failed = trajectory("b", "q", [], status="failed")
-    rows, _ = build_rows([a, a, b, failed], ["b", "a"], 1000)
-    assert [row.trajectory for row in rows] == ["b", "a"] and rows[0].ids == rows[1].ids
+    first, second = trajectory("t0", "q0", [talk]), trajectory("t1", "q1", [talk])
+    failed = trajectory("t0", "q0", [], status="failed")
+    write_jsonl(folder.trajectories / "a.jsonl", [second, second, first, failed])
+    rows = list(table_rows(prepared_rows(config, folder)[0].table))
+    assert [row.trajectory for row in rows] == ["t0", "t1"] and rows[0].ids == rows[1].ids
 
 
-def test_a_kept_trajectory_that_is_missing_is_named() -> None:
-    with pytest.raises(UserError, match="gone"):
-        build_rows([], ["gone"], 1000)
+def test_a_kept_trajectory_that_is_missing_is_named(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    _, config, folder = make_run(tmp_path, questions=2)
+    write_jsonl(folder.trajectories / "a.jsonl", [sample_trajectory(0, 0)])
+    with pytest.raises(UserError, match="trajectory t1 was selected but is not among"):
+        prepared_rows(config, folder)
 
 
 def test_check_rows_notices_a_changed_label_or_mask() -> None:
     one = trajectory("t", "q", [dialogue("planner", TURNS)])
-    (row,), _ = build_rows([one], ["t"], 1000)
+    (row,), _ = build_rows(one, 1000)
     assert check_rows([row], {"t": one}) == 2
     wrong_id = row.model_copy(update={"ids": (*row.ids[:-1], row.ids[-1] + 1)})
     more = row.model_copy(update={"loss_mask": (0, *[1] * (len(row.ids) - 1))})
@@ -93,7 +95,7 @@ def test_check_rows_notices_a_changed_label_or_mask() -> None:
 @given(st.lists(st.lists(st.sampled_from(["ok", "free", "malformed"]), min_size=1, max_size=4), min_size=1, max_size=3))
 def test_parquet_gives_back_the_rows(tmp_path_factory, roles) -> None:  # type: ignore[no-untyped-def]
     parts = [dialogue(f"role{n}", [("do", "done", parse) for parse in turns]) for n, turns in enumerate(roles)]
-    rows, left_out = build_rows([trajectory("t", "q", parts)], ["t"], 1000)
+    rows, left_out = build_rows(trajectory("t", "q", parts), 1000)
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
     write_rows(path, rows_table(rows), "source", {"too long": 1})
     again = read_rows(path)
@@ -103,7 +105,7 @@ def test_parquet_gives_back_the_rows(tmp_path_factory, roles) -> None:  # type: 
 
 
 def test_a_damaged_or_changed_rows_file_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    rows, _ = build_rows([sample_trajectory(1, 1)], ["t1"], 1000)
+    rows, _ = build_rows(sample_trajectory(1, 1), 1000)
     path = tmp_path / "rows.parquet"
     write_rows(path, rows_table(rows), "source", {})
     path.write_bytes(path.read_bytes()[:-20])
@@ -112,7 +114,7 @@ def test_a_damaged_or_changed_rows_file_is_refused(tmp_path) -> None:  # type: i
 
 
 def test_rows_with_text_that_is_not_utf8_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    rows, _ = build_rows([sample_trajectory(1, 1)], ["t1"], 1000)
+    rows, _ = build_rows(sample_trajectory(1, 1), 1000)
     path = tmp_path / "rows.parquet"
     write_rows(path, rows_table(rows), "source", {})
     table = pq.read_table(path)

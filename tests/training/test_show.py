@@ -17,7 +17,7 @@ TURNS = [("first?", "yes", "ok"), ("second?", "{broken", "malformed")]
 
 def test_learnt_tokens_stand_between_brackets_and_authors_are_named() -> None:
     talk = dialogue("planner", TURNS)
-    (row,), _ = build_rows([trajectory("t", "q", [talk])], ["t"], 1000)
+    (row,), _ = build_rows(trajectory("t", "q", [talk]), 1000)
     shown = render_row(row, talk[0], tiny_format().decode, colour=False)
     assert "[assistant] >>>yes<|im_end|><<<" in shown
     assert "[assistant, malformed] {broken<|im_end|>" in shown and shown.count(">>>") == 1

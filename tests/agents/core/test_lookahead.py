@@ -32,7 +32,7 @@ async def chain(tools: Tools, keep: Callable[[Draft], int] = sentence_tokens, ma
 
 def labels(trajectory: Trajectory) -> list[str]:
     """What the rows of a trajectory teach, row by row."""
-    rows, _ = build_rows([trajectory], ["k"], 10_000)
+    rows, _ = build_rows(trajectory, 10_000)
     assert check_rows(rows, {"k": trajectory}) == len(rows)
     return [CHAT.decode([i for i, learnt in zip(r.ids, r.loss_mask, strict=True) if learnt]) for r in rows]
 
@@ -77,7 +77,7 @@ async def test_a_draft_of_which_nothing_is_used_teaches_nothing() -> None:
 
     trajectory = await run(solve, engine(["Ada built it."]))
     assert (trajectory.status, trajectory.answer) == ("finished", "Ada built it.")
-    rows, left_out = build_rows([trajectory], ["k"], 10_000)
+    rows, left_out = build_rows(trajectory, 10_000)
     assert not rows
     assert left_out == ["no parsed action"]
 

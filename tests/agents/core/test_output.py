@@ -256,7 +256,7 @@ async def test_a_repaired_action_is_counted_and_its_sampled_tokens_are_learnt() 
     [call] = trajectory.model_calls
     assert (trajectory.answer, call.parse, call.text) == ("Velm", "ok", said)
     assert call.repairs == ("explanation", "fence", "syntax")
-    [row] = build_rows([trajectory], [trajectory.key], 1000)[0]
+    [row] = build_rows(trajectory, 1000)[0]
     learnt = [token for token, bit in zip(row.ids, row.loss_mask, strict=True) if bit]
     assert learnt == [*agent.format.encode(said), agent.format.end_of_turn]
     assert Trajectory.model_validate_json(trajectory.model_dump_json()) == trajectory

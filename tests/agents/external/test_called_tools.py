@@ -56,7 +56,7 @@ async def test_a_call_of_each_family_is_answered_and_taught_as_it_was_sampled(na
 
     trajectory = await record(program, [SAID[name], f"{before}It was Ada."], chat=chat)
     assert trajectory.answer == "It was Ada." and [call.parse for call in trajectory.model_calls] == ["ok", "ok"]
-    rows, _ = build_rows([trajectory], [trajectory.key], 10**9)
+    rows, _ = build_rows(trajectory, 10**9)
     assert check_rows(rows, {trajectory.key: trajectory}) == 2
 
 

@@ -64,7 +64,7 @@ print("done")
     )
     assert (done.status, done.answer, done.explanation) == ("finished", "Ada Torrin", "it is written"), done.error
     assert [one.id for one in done.passages] == ["c1"] and len(done.searches) == 1
-    rows, _ = build_rows([done], [done.key], 1000)
+    rows, _ = build_rows(done, 1000)
     assert check_rows(rows, {done.key: done}) == 1
 
 

@@ -34,7 +34,7 @@ async def coding_agent(client: httpx.AsyncClient) -> str:
 
 def rows_of(trajectory: Trajectory, rule: str) -> list[int]:
     """The numbers of the conversations that give rows; the others are left out."""
-    rows, skipped = build_rows([trajectory], [trajectory.key], 10**9, conversations=rule)
+    rows, skipped = build_rows(trajectory, 10**9, conversations=rule)
     assert len(rows) + skipped.count(SIDE_CALL) == len(trajectory.conversations)
     return [row.conversation for row in rows]
 
