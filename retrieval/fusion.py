@@ -17,8 +17,8 @@ from typing import Any
 from ratchet.core.config import FusionConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import PartRank, Passage
-from ratchet.retrieval.digests import fused_digest
 from ratchet.retrieval.index import Index, Store
+from ratchet.retrieval.layout import fused_digest
 from ratchet.retrieval.retriever import BatchSearch, Retriever, search_batch
 
 Hit = tuple[Any, float]

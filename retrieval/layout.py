@@ -12,18 +12,20 @@ change, is read and checked again before an index is opened. `ratchet index insp
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ratchet.core.config import IndexConfig
+from ratchet.core.config import FusionConfig, IndexConfig, RerankConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file, write_json
 from ratchet.core.progress import Progress
 from ratchet.core.records import Record, content_key
 from ratchet.core.runfolder import file_digest
 from ratchet.core.words import STOP_WORDS, WORD_RULES, read_stop_words
+from ratchet.retrieval.retriever import NoIndex
 
 FORMAT = 5
 SHARD = "shard.json"
@@ -318,3 +320,40 @@ def read_stamps(folder: Path) -> dict[str, list[int]]:
     except (OSError, ValueError):
         return {}
     return stamps if isinstance(stamps, dict) else {}
+
+
+# What identifies an index, told without opening it: `ratchet status` imports no search engine
+
+
+def index_digest(config: IndexConfig) -> str | None:
+    """Return what identifies an index without asking a server; None where it is not built.
+
+    A search server or service is known by its address alone: what is behind it is checked as it answers.
+    """
+    if is_missing(config):
+        return NoIndex.digest
+    digest = _digest(config)
+    return digest if config.rerank is None or digest is None else reranked_digest(config.rerank, digest)
+
+
+def _digest(config: IndexConfig) -> str | None:
+    if config.parts:
+        parts = {name: index_digest(part) for name, part in config.parts.items()}
+        return None if None in parts.values() else fused_digest(config.fusion, parts)
+    if config.source is not None:
+        return content_key("source", config.source.model_dump(mode="json", exclude={"cache", "mode"}))
+    if config.url is not None:
+        return content_key("served", config.url, config.served_name)
+    if not (Path(config.path) / MANIFEST).exists():
+        return None
+    return searched_digest(read_manifest(Path(config.path)), config)
+
+
+def fused_digest(config: FusionConfig, digests: Mapping[str, str | None]) -> str:
+    """Return the digest of an index that is fused of parts with these digests, in their order."""
+    return content_key("fused", config.model_dump(), list(digests.items()))
+
+
+def reranked_digest(config: RerankConfig, index: str) -> str:
+    """Return the digest of an index with the digest `index` that is reranked so."""
+    return content_key("reranked", index, config.identity)

@@ -25,9 +25,9 @@ from ratchet.core.errors import UserError, first_line
 from ratchet.core.installed import install
 from ratchet.core.records import PartRank, Passage, with_title
 from ratchet.core.text import replace_surrogates
-from ratchet.retrieval.digests import reranked_digest
 from ratchet.retrieval.encoders.served import REQUESTS, ModelServer
 from ratchet.retrieval.index import Store, store_of
+from ratchet.retrieval.layout import reranked_digest
 from ratchet.retrieval.retriever import BatchSearch, Retriever, search_batch
 
 PAIRS_AT_ONCE = 64

@@ -21,7 +21,7 @@ from ratchet.core.runfolder import RoundFolder, RunFolder, file_digest
 from ratchet.evaluation.arms import arm_store, read_arms
 from ratchet.inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
 from ratchet.questions.load import is_there, load_split
-from ratchet.retrieval.digests import index_digest
+from ratchet.retrieval.layout import index_digest
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.checkpoints import EvaluatedAdapters
 

@@ -15,9 +15,9 @@ from ratchet.core.config import IndexConfig, parse
 from ratchet.core.config.retrieval import FusionConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
-from ratchet.retrieval.digests import index_digest
 from ratchet.retrieval.fusion import FusedIndex
 from ratchet.retrieval.index import store_of
+from ratchet.retrieval.layout import index_digest
 from ratchet.retrieval.opening import open_index
 from tests.helpers.building import corpus, queries
 from tests.helpers.configs import write_config

@@ -13,9 +13,9 @@ from ratchet.core.config import IndexConfig, RerankConfig, parse
 from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff
 from ratchet.retrieval import reranking
-from ratchet.retrieval.digests import index_digest
 from ratchet.retrieval.encoders import served
 from ratchet.retrieval.index import Index
+from ratchet.retrieval.layout import index_digest
 from ratchet.retrieval.opening import open_index
 from ratchet.retrieval.reranking import Asked, CrossEncoderReranker, RerankedIndex, load_cross_encoder
 from ratchet.retrieval.retriever import SearchError

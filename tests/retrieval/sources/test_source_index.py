@@ -9,9 +9,9 @@ import pytest
 from ratchet.core.config import IndexConfig, parse
 from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff
-from ratchet.retrieval.digests import index_digest
 from ratchet.retrieval.fusion import FusedIndex
 from ratchet.retrieval.index import store_of
+from ratchet.retrieval.layout import index_digest
 from ratchet.retrieval.opening import open_index
 from ratchet.retrieval.retriever import SearchError
 from ratchet.retrieval.sources import client
