@@ -165,6 +165,7 @@ SYSTEM = SystemSpec(
     Settings,
     solve,
     roles=("verifier",),
+    embeds=True,
     prompts=PROMPTS,
     gives_verdict=True,
     searches=SearchFields(go_on={"search_query": ...}, stop={"final_answer": ...}, queries=("search_query",)),

@@ -185,7 +185,6 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
         stack.callback(lambda: runner.run(close_engines(engines)))
         for one_pass, system in zip(passes, systems, strict=True):
             check_led(one_pass, system, retriever)
-        sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
         sequential = config.memory is not None and config.memory.sequential
         planned: list[list[Job]] = []
         limited: list[tuple[Enough, list[Job], TrajectoryStore, Manifest]] = []
@@ -194,6 +193,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
             asked = questions_digest(one_pass.questions)
             seed = config.seed + one_pass.seed_offset
+            sources_digest = resources.part_of_keys(retriever.digest, system.spec.embeds)
             planned_by = (seed, system.identity, one_pass.context, models, sources_digest)
             free = plan_jobs(one_pass.questions, one_pass.samples, *planned_by)
             jobs = with_teacher(with_exploration(free, one_pass), one_pass.teacher, engines)

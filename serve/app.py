@@ -18,14 +18,12 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, Field
-from starlette.requests import ClientDisconnect
 
 from ratchet import report
 from ratchet.agents.core.steps import describe_step
 from ratchet.core.http.app import PAGE_HEADERS, add_health, open_app
-from ratchet.core.http.openai import ApiError, ChatRequest, EventStream, run_until_disconnect
+from ratchet.core.http.openai import ApiError, ChatRequest, EventStream, json_response
 from ratchet.core.records import Event, Label, Passage, Question, Trajectory, content_key
 from ratchet.questions.labels import label_named
 from ratchet.serve.answering import Answerer, Form, ServedModel
@@ -208,10 +206,7 @@ def create_app(answerer: Answerer, key: str | None = None) -> FastAPI:
         completion = Completion(answerer, model, question_of(answerer, model, body))
         if body.stream:
             return EventStream(completion.stream(body.stream_options is not None and body.stream_options.include_usage))
-        try:
-            return JSONResponse(await run_until_disconnect(request.receive, completion.whole()))
-        except ClientDisconnect:
-            return Response(status_code=499)  # nobody reads it
+        return await json_response(request.receive, completion.whole())
 
     @app.get("/v1/models")
     async def list_models() -> dict[str, Any]:

@@ -43,6 +43,13 @@ class Resources:
     """Tokens of a passage, of the sources that say so; others cut to what fits the context."""
     digest: str = ""
     """Digest of these settings; empty where nothing is configured."""
+    embedder: str = ""
+    """Digest of an embedder that is neither the default one nor in `digest`; it counts where a system may embed."""
+
+    def part_of_keys(self, index: str, embeds: bool) -> str:
+        """What a trajectory's key has of the index, whose digest this is, and of these."""
+        parts = [part for part in (self.digest, self.embedder if embeds else "") if part]
+        return content_key(index, *parts) if parts else index
 
     def source(self, name: str) -> Source:
         """A source by its name under `sources`. Raises UserError where the config has none of that name."""
@@ -98,4 +105,6 @@ def open_resources(config: Config, retriever: Retriever) -> Resources:
     if embedder.url is not None or embedder.thresholds != DEFAULT_EMBEDDER.thresholds:
         facts["embedder"] = [embedder.identity, embedder.thresholds.model_dump()]
     digest = content_key("reach", facts) if facts else ""
-    return Resources(sources, memory, open_embedder(embedder), embedder.thresholds, max_tokens, digest)
+    is_told = "embedder" in facts or embedder.identity == DEFAULT_EMBEDDER.identity
+    other = "" if is_told else content_key("embedder", embedder.identity)
+    return Resources(sources, memory, open_embedder(embedder), embedder.thresholds, max_tokens, digest, other)

@@ -63,6 +63,8 @@ class SystemSpec(Generic[S]):
     names_evidence: bool = False
     """True: it names the documents that support its answer itself, as a program does, whose prompts may show them in
     other words. An answer of other systems has the passages that a prompt showed."""
+    embeds: bool = False
+    """True: it may embed texts, so that another embedder than the default one is a part of content keys."""
     digest: Callable[[S], str] | None = None
     """Gives the digest of the files that its settings name, for content keys."""
     searches: SearchFields | None = None

@@ -21,10 +21,9 @@ Its files and settings are part of what identifies a trajectory; the packages th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ratchet.agents.core.episode import shown_passages
 from ratchet.agents.core.labels import find_label, require_label
@@ -66,24 +65,21 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             elif settings.url is not None:
                 work = ask_program(settings.url, task, settings.timeout)
             else:
-                work = recording.wait_until_finished(settings.timeout)
-            given = await _unless_broken(work, recording.broken)
+                work = recording.watch(settings.timeout)
+            given = await _first(asyncio.ensure_future(work), recording.ended)
     if given.complaint:
         tools.note(role, f"the end of the program's standard error:\n{given.complaint}")
     return _answer(question, tools, recording, given, role)
 
 
-async def _unless_broken(
-    work: Coroutine[Any, Any, ProgramAnswer], broken: asyncio.Future[ProgramAnswer]
-) -> ProgramAnswer:
-    """Wait for the program's answer; where its trajectory is broken first, end the program and raise that error."""
-    working = asyncio.ensure_future(work)
+async def _first(work: asyncio.Future[ProgramAnswer], ended: asyncio.Future[ProgramAnswer]) -> ProgramAnswer:
+    """The program's answer, or the end of its trajectory where that comes first; the program is ended then."""
     try:
-        await asyncio.wait({working, broken}, return_when=asyncio.FIRST_COMPLETED)
-        return broken.result() if broken.done() else working.result()
+        await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
+        return ended.result() if ended.done() else work.result()
     finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
 
 
 PAST_GATEWAY = (
@@ -118,4 +114,6 @@ def _answer(question: Question, tools: Tools, recording: Recording, given: Progr
     return require_label(tools, answer, role) if question.labels else answer
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=lambda settings: settings.roles, digest=digest_of, names_evidence=True)
+SYSTEM = SystemSpec(
+    Settings, solve, lambda settings: settings.roles, names_evidence=True, embeds=True, digest=digest_of
+)

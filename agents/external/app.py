@@ -1,9 +1,9 @@
 """The gateway: a server on 127.0.0.1 in front of a run's engines, with the APIs of OpenAI and Anthropic, which records
 what it answers.
 
-    POST /v1/chat/completions   one completion, streamed or not; tools, stop and response_format included
-    POST /v1/responses          the same in OpenAI's Responses API
-    POST /v1/messages           the same in Anthropic's Messages API; /v1/messages/count_tokens counts its prompt
+    POST /v1/chat/completions, /v1/responses, /v1/messages      one completion, streamed or not
+    POST /v1/messages/count_tokens                              the tokens of its prompt
+    POST /v1/embeddings         vectors of the config's `embedder`
     GET  /v1/models             the roles
     POST /search                {"query", "k", "offset"} -> {"passages"}
     POST /reward                {"reward", "text"}: what the program makes of its own work, from 0 to 1
@@ -12,37 +12,35 @@ what it answers.
     GET  /trajectories          those that are open: their question, and the addresses that they have
 
 A request says which trajectory it belongs to by the beginning of its path (/t/NAME/v1/...), by the header
-X-Ratchet-Trajectory: NAME, or by its API key. A program that a run starts has a random name; a program that comes by
-itself finds QUESTION:SAMPLE under /trajectories, each while it is open, in the characters that an address and a header
-can hold (%20 for a blank).
+X-Ratchet-Trajectory: NAME, or by its API key. The name is random, or QUESTION:SAMPLE in the characters that addresses
+and headers can hold where programs come by themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
-import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
-from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.requests import ClientDisconnect
 
 from ratchet.agents.external.program import AnswerFields, ProgramAnswer, Task
-from ratchet.agents.external.protocols import Dialect, ProgramRequest
+from ratchet.agents.external.protocols import Dialect
 from ratchet.agents.external.recording import Recording
-from ratchet.agents.external.translations import CountRequest, MessagesRequest, ResponsesRequest
+from ratchet.agents.external.translations import DIALECTS, MessagesRequest
 from ratchet.core.errors import UserError
 from ratchet.core.http.app import open_app
 from ratchet.core.http.guard import bearer_token
-from ratchet.core.http.openai import ApiError, EventStream, run_until_disconnect
+from ratchet.core.http.openai import ApiError, EventStream, json_response
 from ratchet.core.http.server import address_of, listen, serve_beside
 from ratchet.core.records import Passage
 from ratchet.retrieval.serving import Limits
@@ -53,7 +51,6 @@ MAX_BODY = 8 << 20
 """Bytes of a request."""
 MAX_REMARK = 10_000
 """Characters of a program's remark."""
-OWN_PATH = "/t/{name:any}"
 
 logger = logging.getLogger(__name__)
 
@@ -67,35 +64,15 @@ class AnyName(PathConvertor):
 register_url_convertor("any", AnyName())
 
 
-class SearchRequest(BaseModel):
-    """A search of a program."""
-
-    query: str = Field(max_length=Limits().query_characters)
-    k: int | None = Field(None, gt=0, le=1000)
-    offset: int = Field(0, ge=0, le=1000)
-
-
-class OwnReward(BaseModel):
-    """A program's reward of its own work."""
-
-    reward: float = Field(ge=0, le=1)
-    text: str = Field("", max_length=MAX_REMARK)
-
-
-class Step(BaseModel):
-    """A remark of a program."""
-
-    text: str = Field(max_length=MAX_REMARK)
-
-
 class Gateway:
     """The trajectories that are open, by the names that requests give them."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, lists: bool) -> None:
+        """`lists`: programs come by themselves, and may see the trajectories and end them."""
+        self.address, self.lists = address, lists
+        self.server, self.users = contextlib.AsyncExitStack(), 0
         self._open: dict[str, Recording] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        self._requests: dict[str, set[asyncio.Task[Any]]] = {}
 
     @contextlib.asynccontextmanager
     async def recorded(self, recording: Recording, name: str | None = None) -> AsyncIterator[str]:
@@ -106,117 +83,121 @@ class Gateway:
         turn = self._turns.setdefault(name, asyncio.Lock()) if name else contextlib.nullcontext()
         name = name or secrets.token_urlsafe(24)
         async with turn:
-            self._open[name], self._requests[name] = recording, set()
+            self._open[name] = recording
             try:
                 yield name
             finally:
                 del self._open[name]
-                requests = self._requests.pop(name)
-                for task in requests:
-                    task.cancel()
-                await asyncio.gather(*requests, return_exceptions=True)
+                await recording.close()
 
-    def find(self, request: Request) -> tuple[str, Recording]:
-        """(the name, the trajectory) that a request belongs to. ApiError 401 where it names none that is open."""
+    def find(self, request: Request) -> Recording:
+        """The trajectory that a request belongs to. ApiError 401 where it names none that is open."""
         key = bearer_token(request.headers) or request.headers.get("x-api-key", "")  # OpenAI's clients, and Anthropic's
         name = request.path_params.get("name") or unquote(request.headers.get(HEADER) or key)
         if name in self._open:
-            return name, self._open[name]
+            return self._open[name]
         message = "no trajectory of this name is open: name it by the path /t/NAME/v1, the header "
         raise ApiError(401, f"{message}{HEADER} or the API key; it may have ended", code="invalid_api_key")
 
-    async def run(self, request: Request, body: Dialect) -> dict[str, Any]:
-        """A completion; it is cancelled with its trajectory."""
-        key, recording = self.find(request)
-        task = asyncio.ensure_future(recording.chat(body))
-        self._requests[key].add(task)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if key in self._open and self._open[key] is recording:
-                raise
-            raise ApiError(409, "the trajectory has ended") from None
-        finally:
-            task.cancel()
-            self._requests.get(key, set()).discard(task)
-
     def tasks(self) -> list[Task]:
         """The tasks of the open trajectories."""
-        return [
-            Task.of(one.question, one.tools.sample, self.address, name, one.settings.roles[0])
-            for name, one in self._open.items()
-        ]
+        opened = self._open.items()
+        return [Task.of(one.question, one.tools.sample, self.address, name, one.role) for name, one in opened]
 
 
-def create_app(gateway: Gateway, lists: bool) -> FastAPI:
-    """The gateway's app. `lists`: whoever asks may see the trajectories."""
-    app = open_app("Ratchet gateway", max_body_bytes=MAX_BODY)
+class EmbeddingsRequest(BaseModel):
+    """The body of POST /v1/embeddings."""
 
-    async def respond(request: Request, body: Dialect) -> Response:
-        gateway.find(request)
+    model_config = ConfigDict(extra="forbid")
+    model: str
+    input: str | Annotated[list[str], Field(min_length=1)]
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str = ""
 
-        async def events() -> AsyncGenerator[dict[str, Any]]:
-            for event in body.events(await gateway.run(request, body)):
-                yield event
 
-        if body.stream:
-            return EventStream(events())
-        try:
-            completion = await run_until_disconnect(request.receive, gateway.run(request, body))
-        except ClientDisconnect:
-            return Response(status_code=499)  # which nobody reads
-        return Response(json.dumps(body.answer(completion)), media_type="application/json")
+class SearchRequest(BaseModel):
+    """A search of a program."""
 
-    async def completions(request: Request, body: ProgramRequest) -> Response:
-        return await respond(request, body)
+    query: str = Field(max_length=Limits().query_characters)
+    k: int | None = Field(None, gt=0, le=1000)
+    offset: int = Field(0, ge=0, le=1000)
 
-    async def responses(request: Request, body: ResponsesRequest) -> Response:
-        return await respond(request, body)
 
-    async def messages(request: Request, body: MessagesRequest) -> Response:
-        return await respond(request, body)
+class Step(BaseModel):
+    """A remark of a program."""
 
-    async def models(request: Request) -> dict[str, Any]:
-        _, recording = gateway.find(request)
+    text: str = Field(max_length=MAX_REMARK)
+
+
+class OwnReward(BaseModel):
+    """A program's reward of its own work."""
+
+    reward: float = Field(ge=0, le=1)
+    text: str = Field("", max_length=MAX_REMARK)
+
+
+def create_app(gateway: Gateway) -> FastAPI:
+    """The gateway's app."""
+    app, router, opened = open_app("Ratchet gateway", max_body_bytes=MAX_BODY), APIRouter(), Depends(gateway.find)
+
+    for path, dialect in DIALECTS.items():
+
+        async def complete(request: Request, body: Dialect, recording: Recording = opened) -> Response:
+            async def events() -> AsyncGenerator[dict[str, Any]]:
+                for event in body.events(await recording.chat(body)):
+                    yield event
+
+            async def whole() -> dict[str, Any]:
+                return body.answer(await recording.chat(body))
+
+            return EventStream(events()) if body.stream else await json_response(request.receive, whole())
+
+        complete.__annotations__["body"] = dialect
+        router.post(path)(complete)
+
+    @router.post("/v1/messages/count_tokens")
+    async def count(body: MessagesRequest, recording: Recording = opened) -> dict[str, int]:
+        return {"input_tokens": await asyncio.to_thread(recording.count, body)}
+
+    @router.post("/v1/embeddings")
+    async def embeddings(body: EmbeddingsRequest, recording: Recording = opened) -> dict[str, Any]:
+        data = []
+        for index, row in enumerate(await recording.embed([body.input] if isinstance(body.input, str) else body.input)):
+            plain = body.encoding_format == "float"
+            vector = row.tolist() if plain else base64.b64encode(row.astype("<f4").tobytes()).decode()
+            data.append({"object": "embedding", "index": index, "embedding": vector})
+        return {"object": "list", "model": body.model, "data": data, "usage": {"prompt_tokens": 0, "total_tokens": 0}}
+
+    @router.get("/v1/models")
+    async def models(recording: Recording = opened) -> dict[str, Any]:
         roles = recording.settings.roles
         return {"object": "list", "data": [{"id": role, "object": "model", "owned_by": "ratchet"} for role in roles]}
 
-    async def search(request: Request, body: SearchRequest) -> dict[str, list[Passage]]:
-        _, recording = gateway.find(request)
+    @router.post("/search")
+    async def search(body: SearchRequest, recording: Recording = opened) -> dict[str, list[Passage]]:
         return {"passages": await recording.search(body.query, body.k, body.offset)}
 
-    async def reward(request: Request, body: OwnReward) -> dict[str, Any]:
-        _, recording = gateway.find(request)
+    @router.post("/reward")
+    async def reward(body: OwnReward, recording: Recording = opened) -> dict[str, bool]:
         recording.remark(body.text, body.reward)
         return {"recorded": True}
 
-    async def step(request: Request, body: Step) -> dict[str, Any]:
-        _, recording = gateway.find(request)
+    @router.post("/step")
+    async def step(body: Step, recording: Recording = opened) -> dict[str, bool]:
         recording.remark(body.text)
         return {"recorded": True}
 
-    async def finish(request: Request, body: AnswerFields) -> dict[str, Any]:
-        _, recording = gateway.find(request)
-        if not lists:
+    @router.post("/finish")
+    async def finish(body: AnswerFields, recording: Recording = opened) -> dict[str, bool]:
+        if not gateway.lists:
             raise ApiError(409, "this trajectory ends with its program: print the answer instead")
-        if not recording.answer.done():
-            recording.answer.set_result(ProgramAnswer.of(body))
+        if not recording.ended.done():
+            recording.ended.set_result(ProgramAnswer(**body.model_dump()))
         return {"finished": True}
 
-    async def count(request: Request, body: CountRequest) -> dict[str, Any]:
-        _, recording = gateway.find(request)
-        return {"input_tokens": await asyncio.to_thread(recording.count, body)}
-
-    for prefix in ("", OWN_PATH):
-        app.add_api_route(f"{prefix}/v1/messages/count_tokens", count, methods=["POST"])
-        for path, complete in (("chat/completions", completions), ("responses", responses), ("messages", messages)):
-            app.add_api_route(f"{prefix}/v1/{path}", complete, methods=["POST"], response_model=None)
-        app.add_api_route(f"{prefix}/reward", reward, methods=["POST"])
-        app.add_api_route(f"{prefix}/step", step, methods=["POST"])
-        app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"])
-        app.add_api_route(f"{prefix}/search", search, methods=["POST"])
-        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"])
-    if lists:
+    app.include_router(router)
+    app.include_router(router, prefix="/t/{name:any}")
+    if gateway.lists:
 
         @app.get("/trajectories")
         async def trajectories() -> dict[str, Any]:
@@ -225,42 +206,29 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
     return app
 
 
-# The server, which the trajectories of an event loop share
-
-
-@dataclass
-class _Running:
-    """A server that runs, and how many trajectories use it."""
-
-    gateway: Gateway
-    server: contextlib.AsyncExitStack
-    users: int = 0
-
-
-_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _Running]] = WeakKeyDictionary()
+_gateways: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, Gateway]] = WeakKeyDictionary()
 
 
 @contextlib.asynccontextmanager
 async def open_gateway(port: int) -> AsyncIterator[Gateway]:
     """The gateway of the running event loop: opened by its first user, closed by its last. UserError where the port is
     in use. `port`: 0 for a free one, where programs that the run starts are told of it."""
-    servers = _running.setdefault(asyncio.get_running_loop(), {})
-    running = servers.get(port)
-    if running is None:
+    opened = _gateways.setdefault(asyncio.get_running_loop(), {})
+    if port not in opened:
         try:
             listener = listen(HOST, port)
         except UserError as error:
             raise UserError(f"system.settings.port: {error}") from None
-        gateway = Gateway(address_of(listener))
+        gateway = opened[port] = Gateway(address_of(listener), lists=bool(port))
         if port:
             logger.warning("waiting for programs: %s/trajectories lists what is open", gateway.address)
-        running = servers[port] = _Running(gateway, contextlib.AsyncExitStack())
-        await running.server.enter_async_context(serve_beside(create_app(gateway, lists=bool(port)), listener, 1))
-    running.users += 1
+        await gateway.server.enter_async_context(serve_beside(create_app(gateway), listener, 1))
+    gateway = opened[port]
+    gateway.users += 1
     try:
-        yield running.gateway
+        yield gateway
     finally:
-        running.users -= 1
-        if not running.users:
-            del servers[port]
-            await running.server.aclose()
+        gateway.users -= 1
+        if not gateway.users:
+            del opened[port]
+            await gateway.server.aclose()

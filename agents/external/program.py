@@ -1,7 +1,7 @@
 """The settings of the system `external`; giving a program its task, and reading its answer: of a process, or over HTTP.
 
 The task is one JSON object (`Task`), on the standard input or as the body of a POST, and in environment variables
-(`Task.variables`). The answer (`AnswerFields`) is the last JSON object with an `answer` that begins a line of the
+(`environment`). The answer (`AnswerFields`) is the last JSON object with an `answer` that begins a line of the
 standard output, or of the response; what else is printed is ignored. docs/guides/own-agent.md says what each name is.
 """
 
@@ -12,15 +12,16 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from ratchet.agents.core.task import labels_text
 from ratchet.core.config import Section
@@ -29,6 +30,7 @@ from ratchet.core.http.clients import BadResponse, open_async_client, send_reque
 from ratchet.core.records import Question
 from ratchet.core.text import plain_line, short_line, storable_value
 from ratchet.inference.engine import EngineError
+from ratchet.inference.serving import subreaper
 from ratchet.inference.thoughts import without_thoughts
 
 
@@ -81,49 +83,41 @@ NOT_INHERITED = {
 }
 """Variables of this process that a program does not inherit: it may have an environment of its own, and by those of
 OpenAI's and Anthropic's clients it would ask another server than the gateway."""
+ANTHROPIC_ADDRESSES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE")
 
 
 class ProgramError(EngineError):
     """The program failed for a reason that is not the model's: the trajectory is to be sampled again."""
 
 
-def _number_as_text(value: object) -> object:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+def _as_text(value: object) -> object:
+    """The texts of a program: numbers are read as texts, and the thoughts of a model that it passes on are left out."""
+    value = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return without_thoughts(value) if isinstance(value, str) else value
 
 
-Text = Annotated[str, BeforeValidator(_number_as_text)]
+Text = Annotated[str, BeforeValidator(_as_text)]
 
 
 class AnswerFields(BaseModel):
-    """A program's own words: a JSON object with an `answer`. Numbers are read as texts."""
+    """A program's own words: a JSON object with an `answer`."""
 
     answer: Text
-    explanation: Annotated[str, BeforeValidator(lambda value: "" if value is None else _number_as_text(value))] = ""
+    explanation: Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)] = ""
     documents: tuple[Text, ...] | None = None
     """The ids of the documents that support it."""
 
 
-class ProgramAnswer(BaseModel):
+class ProgramAnswer(AnswerFields):
     """A program's answer, or why there is none."""
 
-    model_config = ConfigDict(frozen=True)
-
-    answer: str | None
-    """None where it gave none."""
-    explanation: str = ""
-    documents: tuple[str, ...] | None = None
+    answer: str | None = None  # type: ignore[assignment]
     problem: str = ""
     """Why there is no answer, or what it ran into, in one line."""
     complaint: str = ""
     """The end of its standard error, where there is no answer."""
     timed_out: bool = False
     """Its time was up; the answer is what it had printed by then."""
-
-    @classmethod
-    def of(cls, said: AnswerFields) -> ProgramAnswer:
-        """The answer without the thoughts of a model that the program passes on."""
-        texts = without_thoughts(said.answer), without_thoughts(said.explanation)
-        return cls(answer=texts[0], explanation=texts[1], documents=said.documents)
 
 
 @dataclass(frozen=True)
@@ -146,28 +140,24 @@ class Task:
         """`address`: the gateway's. `key`: the trajectory's name there."""
         key = quote(key, safe=":")  # a header holds no more characters than an address
         own = f"{address}/t/{key}"
-        labels = labels_text(question.labels)
-        return cls(question.text, question.id, question.form, labels, sample, f"{own}/v1", key, role, f"{own}/search")
-
-    def variables(self) -> dict[str, str]:
-        address = self.base_url.removesuffix("/v1")
-        return {
-            "RATCHET_QUESTION": self.question.replace("\0", " "),
-            "RATCHET_QUESTION_ID": self.question_id.replace("\0", " "),
-            "RATCHET_SAMPLE": str(self.sample),
-            "RATCHET_SEARCH_URL": self.search_url,
-            **dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), self.base_url),
-            "OPENAI_API_KEY": self.api_key,
-            "OPENAI_MODEL": self.model,
-            **dict.fromkeys(("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"), address),
-            "ANTHROPIC_API_KEY": self.api_key,
-        }
+        asked = question.text, question.id, question.form, labels_text(question.labels)
+        return cls(*asked, sample, f"{own}/v1", key, role, f"{own}/search")
 
 
 def environment(task: Task, own: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program. `own`: the config's variables. No proxy is asked for the gateway."""
-    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    variables = {**inherited, **task.variables(), **own}
+    variables = {
+        **{name: value for name, value in os.environ.items() if name not in NOT_INHERITED},
+        "RATCHET_QUESTION": task.question.replace("\0", " "),
+        "RATCHET_QUESTION_ID": task.question_id.replace("\0", " "),
+        "RATCHET_SAMPLE": str(task.sample),
+        "RATCHET_SEARCH_URL": task.search_url,
+        "OPENAI_MODEL": task.model,
+        **dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), task.api_key),
+        **dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), task.base_url),
+        **dict.fromkeys(ANTHROPIC_ADDRESSES, task.base_url.removesuffix("/v1")),
+        **own,
+    }
     for name in ("NO_PROXY", "no_proxy"):
         if variables.get(name) != "*":
             variables[name] = ",".join(filter(None, (variables.get(name), "127.0.0.1")))
@@ -177,20 +167,24 @@ def environment(task: Task, own: Mapping[str, str]) -> dict[str, str]:
 async def run_program(command: Sequence[str], env: Mapping[str, str], task: Task, seconds: float) -> ProgramAnswer:
     """Start the program, and end it with all of its processes when it is done, cancelled, or out of time.
 
-    Raises UserError where it cannot be started.
+    Raises UserError where it cannot be started. Elsewhere than on Linux, what left its process group is not ended.
     """
+    variables = environment(task, env)
+    reaper = sys.executable, "-I", subreaper.__file__, str(os.getpid()), str(GRACE)
     try:
+        if not shutil.which(command[0], path=variables.get("PATH")):
+            raise FileNotFoundError("No such file or directory, or not executable")
         process = await asyncio.create_subprocess_exec(
+            *(reaper if sys.platform == "linux" else ()),
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=environment(task, env),
+            env=variables,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"system.settings.command: {command[0]} cannot be started ({reason})") from error
+        raise UserError(f"system.settings.command: {command[0]} cannot be started ({error})") from error
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     output, errors = bytearray(), bytearray()
     reading = [
@@ -204,21 +198,22 @@ async def run_program(command: Sequence[str], env: Mapping[str, str], task: Task
                 process.stdin.write(json.dumps(asdict(task)).encode())
                 await process.stdin.drain()
                 process.stdin.close()
-            status = await _exit_status(process)
+            status = await process.wait()
     except TimeoutError:
         timed_out = True
     finally:
-        await _end_group(process)
-        await asyncio.to_thread(_end_escaped, task.api_key)
-        # What escaped with another environment may hold the pipes open.
-        await asyncio.wait(reading, timeout=GRACE)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            await asyncio.wait([*reading, asyncio.ensure_future(process.wait())], timeout=2 * GRACE)
         for pipe in reading:
             pipe.cancel()
     complaint = errors.decode(errors="replace")[-MAX_COMPLAINT:].strip()
     if status:
-        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        last = next((line for line in reversed(complaint.splitlines()) if line.strip()), "")
-        return ProgramAnswer(answer=None, problem=f"the program {how}: {plain_line(last)[:300]}", complaint=complaint)
+        killer = status - 128 if status > 128 else -status  # as a shell and as Python give it
+        how = f"was killed by signal {killer}" if killer > 0 else f"ended with status {status}"
+        last = plain_line(complaint.rpartition("\n")[2])[:300]
+        return ProgramAnswer(problem=f"the program {how}: {last}", complaint=complaint)
     given = read_answer(output.decode(errors="replace"))
     if timed_out:
         given = given.model_copy(update={"problem": _late("the program", seconds), "timed_out": True})
@@ -235,12 +230,11 @@ async def ask_program(url: str, task: Task, seconds: float) -> ProgramAnswer:
         async with asyncio.timeout(seconds), open_async_client(trust_env=False, timeout=None) as client:
             answer = await send_request(client, client.build_request("POST", url, json=asdict(task)), MAX_OUTPUT)
     except TimeoutError:
-        return ProgramAnswer(answer=None, problem=_late(url, seconds), timed_out=True)
+        return ProgramAnswer(problem=_late(url, seconds), timed_out=True)
     except (httpx.TransportError, BadResponse) as error:
         raise ProgramError(f"{url}: {str(error) or type(error).__name__}; is the program running?") from error
     if not answer.is_success:
-        said = plain_line(answer.text)[:300]
-        return ProgramAnswer(answer=None, problem=f"the program answered {answer.status}: {said}")
+        return ProgramAnswer(problem=f"the program answered {answer.status}: {plain_line(answer.text)[:300]}")
     return read_answer(answer.text)
 
 
@@ -260,43 +254,18 @@ def read_answer(output: str) -> ProgramAnswer:
             last = value if "answer" in value else last
     if not last:
         printed = short_line(output.strip().rpartition("\n")[2]) or "nothing"
-        problem = f"the program gave no JSON object with an `answer`; its last line is: {printed}"
-        return ProgramAnswer(answer=None, problem=problem)
+        return ProgramAnswer(problem=f"the program gave no JSON object with an `answer`; its last line is: {printed}")
     try:
-        return ProgramAnswer.of(AnswerFields.model_validate(storable_value(last)))
+        return ProgramAnswer(**AnswerFields.model_validate(storable_value(last)).model_dump())
     except ValidationError as error:
         first = error.errors()[0]
         name, given = ".".join(map(str, first["loc"])), short_line(json.dumps(first["input"]))
-        return ProgramAnswer(answer=None, problem=f"the program's `{name}`: {first['msg']} ({given})")
+        return ProgramAnswer(problem=f"the program's `{name}`: {first['msg']} ({given})")
     except ValueError as error:
-        return ProgramAnswer(answer=None, problem=f"the program's answer: {error}")
+        return ProgramAnswer(problem=f"the program's answer: {error}")
 
 
 async def _read_end(stream: asyncio.StreamReader, kept: bytearray, size: int) -> None:
     while part := await stream.read(1 << 16):
         kept += part
         del kept[:-size]
-
-
-async def _exit_status(process: asyncio.subprocess.Process) -> int:
-    """The status with which it ends. Its own `wait` also waits, in Python 3.11, for whatever else holds its pipes."""
-    while process.returncode is None:  # noqa: ASYNC110 - nothing else tells
-        await asyncio.sleep(0.05)
-    return process.returncode
-
-
-async def _end_group(process: asyncio.subprocess.Process) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_exit_status(process), GRACE)
-
-
-def _end_escaped(key: str) -> None:
-    """Kill what left the program's process group, such as a daemon: it has the trajectory's random key in its
-    environment. Only Linux tells the environment of a process."""
-    for process in Path("/proc").glob("[1-9]*"):
-        with contextlib.suppress(OSError):
-            if key.encode() in (process / "environ").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)

@@ -4,35 +4,180 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
-from ratchet.agents.external.protocols import (
-    NO_PROBABILITIES,
-    NO_STATE,
-    ONLY_TEXT,
-    Answer,
-    Chat,
-    Dialect,
-    Toolbox,
-    add_call,
-    chat_request,
-    named_in,
-    refused,
-    text_of,
-)
-from ratchet.core.text import read_json
+from ratchet.agents.external.protocols import Answer, Chat, Dialect, Functions, ProgramRequest, Reply, refused
+from ratchet.inference.completion import FunctionCall
+from ratchet.inference.token_format import JOIN
 from ratchet.inference.tool_calls import template_call
 
-# Anthropic's Messages
+# What both share: items that are messages, calls and results, and tools
 
-CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-BESIDE_TEXT = ("tool_use", "tool_result", "thinking", "redacted_thinking")
-STOPS = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
-"""A completion's finish_reason to Anthropic's stop_reason."""
+CALLS = {
+    **dict.fromkeys(("tool_use", "custom_tool_call"), "input"),
+    **dict.fromkeys(("function_call", "tool_search_call"), "arguments"),
+    "local_shell_call": "action",
+}
+"""Types of items that are calls, and where each has its arguments."""
+RESULTS = {
+    "tool_result": "content",
+    **dict.fromkeys(("function_call_output", "custom_tool_call_output", "local_shell_call_output"), "output"),
+    "tool_search_output": "tools",
+}
+"""Types of items that are results of calls, and where each has its text."""
+UNREAD = ("thinking", "redacted_thinking", "reasoning", "additional_tools")
+UNSAID: dict[str, Any] = {"type": "exec", "env": {}}
+"""What a local shell's action has that the model need not say."""
+
+
+def chat_messages(items: Iterable[tuple[str, Mapping[str, Any]]], tools: Toolbox) -> list[Answer]:
+    """Items as messages of chat completions, a call in the assistant's message before it. ApiError.
+
+    `items`: each with what its request calls it.
+    """
+    messages: list[Answer] = []
+    for where, item in items:
+        kind = str(item.get("type", "message"))
+        id = item.get("tool_use_id") or item.get("call_id") or item.get("id")
+        if kind == "message":
+            text = text_of(item.get("content"), f"{where}.content", tools)
+            messages.append({"role": item.get("role"), "content": text})
+        elif kind in CALLS:
+            given = item.get(CALLS[kind])
+            given = {"input": given} if kind == "custom_tool_call" else given
+            if kind == "local_shell_call" and isinstance(given, dict):
+                given = {key: value for key, value in given.items() if value not in (None, UNSAID.get(key))}
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": None})
+            name = named_in(item.get("namespace"), item.get("name") or kind.removesuffix("_call"))
+            messages[-1].setdefault("tool_calls", []).append(template_call(name, given, id))
+        elif kind in RESULTS:
+            at, output = f"{where}.{RESULTS[kind]}", item.get(RESULTS[kind])
+            if kind == "tool_search_output":
+                output = "\n".join(Toolbox().add(output, at, hidden=True).shown.values())
+            text = text_of(output, at, tools)
+            if item.get("is_error") and not text.lower().startswith("error"):
+                text = f"Error: {text}"
+            messages.append({"role": "tool", "tool_call_id": id, "content": text})
+        elif kind not in UNREAD:
+            raise refused(where, f"an item of type {kind[:50]!r} cannot be read")
+    return messages
+
+
+def text_of(content: Any, where: str, tools: Toolbox | None = None) -> str:
+    """The text of a content, which is a text or a list of parts. `tools`: those that a part may name."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for part in content if isinstance(content, list) else [content]:
+        kind, text = (part.get("type"), part.get("text")) if isinstance(part, Mapping) else (part, None)
+        if kind == "tool_reference" and tools is not None:
+            name = str(part.get("tool_name"))
+            text = tools.shown.get(name, name)
+        elif kind not in ("text", "input_text", "output_text") or not isinstance(text, str):
+            raise refused(where, f"a part of type {str(kind)[:50]!r} cannot be read; send text")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def chat_request(own: Dialect, names: Mapping[str, str], tools: Toolbox, **fields: Any) -> Chat:
+    """A checked request. ApiError that names what is wrong with it; `names`: what its own API calls some fields."""
+    fields |= {"model": own.model, "stream": own.stream, "tools": tools.offered}
+    try:
+        kept = {key: value for key, value in fields.items() if value or value is False}
+        return Chat(ProgramRequest.model_validate(kept), tools.hidden, tools.left_out)
+    except ValidationError as error:
+        field, *path = error.errors()[0]["loc"]
+        raise refused(".".join(map(str, (names.get(str(field), field), *path))), error.errors()[0]["msg"]) from None
+
+
+SERVICE_TOOLS = re.compile(
+    "web_(search|fetch)|code_(execution|interpreter)|tool_search_tool|advisor|mcp|file_search|image_generation"
+)
+"""Beginnings of the types of tools that the service itself would run."""
+COMMAND = {"type": "array", "items": {"type": "string"}}
+OWN_PARAMETERS: dict[str, Answer] = {
+    "custom": {"parameters": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}},
+    "local_shell": {
+        "description": "Runs a command on this machine.",
+        "parameters": {"type": "object", "properties": {"command": COMMAND}, "required": ["command"]},
+    },
+}
+"""What a tool of a type has as a function."""
+
+
+class Toolbox:
+    """The tools of a request as functions, and what their own API calls them."""
+
+    def __init__(self) -> None:
+        self.offered: Functions = []
+        self.hidden: Functions = []
+        """Tools that the model may call and that the prompt does not name: the program shows them in a message."""
+        self.left_out: list[str] = []
+        """Names of tools that a service would run itself, of which the model is not told."""
+        self.own: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        """(the type in its own API, the keys that name it there) by the name of the function."""
+
+    def add(self, tools: Any, where: str = "tools", space: Any = None, hidden: bool = False) -> Toolbox:
+        """Add the tools of a request, or of a namespace. ApiError for one that nobody could call."""
+        tools = [] if tools is None else tools
+        if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
+            raise refused(where, "expected a list of tools")
+        kinds = [str(tool.get("type") or "custom") for tool in tools]
+        # What is deferred would be found by a search: the program's, or the service's, which is not there.
+        defers = not any(kind.startswith("tool_search_tool") for kind in kinds)
+        for number, (kind, tool) in enumerate(zip(kinds, tools, strict=True)):
+            at = f"{where}.{number}"
+            if kind == "namespace":
+                self.add(tool.get("tools"), f"{at}.tools", tool.get("name"), hidden)
+            elif SERVICE_TOOLS.match(kind):
+                self.left_out.append(str(tool.get("name") or kind))
+            else:
+                kind, function = _function(tool, kind, at)
+                own = {"name": function.get("name")} | ({"namespace": space} if space else {})
+                name = named_in(space, own["name"])
+                made = {"type": "function", "function": function | ({"name": name} if name else {})}
+                if str(name) in self.own and at.startswith("input") and made in [*self.offered, *self.hidden]:
+                    continue  # another item has it too
+                self.own[str(name)] = (kind, own)
+                (self.hidden if hidden or (defers and tool.get("defer_loading")) else self.offered).append(made)
+        return self
+
+    @cached_property
+    def shown(self) -> dict[Any, str]:
+        """The description of each hidden tool, by its name."""
+        return {tool["function"].get("name"): json.dumps(tool["function"], ensure_ascii=False) for tool in self.hidden}
+
+
+def _function(tool: Mapping[str, Any], kind: str, where: str) -> tuple[str, Answer]:
+    """(the type of a tool's calls, the tool as a function)."""
+    given = {key: tool.get(key) for key in ("name", "description", "parameters")}
+    if "input_schema" in tool or kind == "function":
+        kind, given["parameters"] = "function", tool.get("input_schema", given["parameters"])
+    elif kind == "custom" and "type" in tool:  # a text in a form that a grammar may define
+        form = tool.get("format")
+        about = given["description"], form.get("definition") if isinstance(form, Mapping) else None
+        given["description"] = JOIN.join(str(text) for text in about if text)
+    elif kind in ("local_shell", "tool_search") and (kind == "local_shell" or tool.get("execution") == "client"):
+        given["name"] = kind
+    else:
+        raise refused(where, "only functions can be called; serve other tools as functions")
+    given |= OWN_PARAMETERS.get(kind, {})
+    return kind, {key: value for key, value in given.items() if value is not None}
+
+
+def named_in(space: Any, name: Any) -> Any:
+    """The name of a function that may be in a namespace."""
+    return f"{space}__{name}" if space else name
+
+
+# Anthropic's Messages
 
 
 class SentMessage(BaseModel):
@@ -41,78 +186,65 @@ class SentMessage(BaseModel):
     role: Literal["user", "assistant", "system"]
     content: str | list[dict[str, Any]]
 
+    def items(self, where: str) -> Iterator[tuple[str, Answer]]:
+        """Results of tools, the text beside them, and calls."""
+        blocks = [{"type": "text", "text": self.content}] if isinstance(self.content, str) else self.content
+        kinds = [(str(block.get("type")), block) for block in blocks]
+        results = [block for kind, block in kinds if kind in RESULTS]
+        texts = [block for kind, block in kinds if kind not in (*RESULTS, *CALLS, *UNREAD)]
+        yield from ((where, result) for result in results)
+        if texts or not results:
+            yield where, {"role": self.role, "content": texts}
+        yield from ((where, block) for kind, block in kinds if kind in CALLS)
 
-class CountRequest(Dialect):
-    """The body of POST /v1/messages/count_tokens."""
 
-    REFUSED: ClassVar = {NO_STATE: "thread container", "give the program the server's tools": "mcp_servers"}
+class MessagesRequest(Dialect):
+    """The body of POST /v1/messages, and of /v1/messages/count_tokens."""
 
     messages: list[SentMessage] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
+    max_tokens: int | None = Field(None, gt=0)
+    stop_sequences: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
 
-    def chat(self, **more: Any) -> Chat:
-        self.check_fields()
-        tools, messages = Toolbox(self.tools), list[dict[str, Any]]()
-        if system := text_of(self.system, "system"):
-            messages.append({"role": "system", "content": system})
-        for number, message in enumerate(self.messages):
-            messages += _chat_messages(message, f"messages.{number}.content", tools.shown)
-        choice: Any = None
-        if self.tool_choice is not None:
-            kind = str(self.tool_choice.get("type"))
-            choice = _named(self.tool_choice.get("name")) if kind == "tool" else CHOICES.get(kind, kind)
-            if self.tool_choice.get("disable_parallel_tool_use"):
-                more["parallel_tool_calls"] = False
-        form = (self.output_config or {}).get("format")
-        if form is not None and _form(form) is form:
-            raise refused("output_config.format", "expected a json_schema")
-        fields = {"messages": messages, "tool_choice": choice, "response_format": _form(form), **more}
-        return chat_request(self, "messages", tools, **fields)
+    def chat(self) -> Chat:
+        tools, system = Toolbox().add(self.tools), text_of(self.system, "system")
+        items = (item for number, one in enumerate(self.messages) for item in one.items(f"messages.{number}"))
+        given = self.tool_choice or {}
+        kind = str(given.get("type", "auto"))
+        named = {"type": "function", "function": {"name": given.get("name")}}
+        return chat_request(
+            self,
+            {"response_format": "output_config.format"},
+            tools,
+            messages=[*([{"role": "system", "content": system}] if system else []), *chat_messages(items, tools)],
+            tool_choice=named if kind == "tool" else {"any": "required"}.get(kind, kind),
+            parallel_tool_calls=False if given.get("disable_parallel_tool_use") else None,
+            response_format=(self.output_config or {}).get("format"),
+            max_tokens=self.max_tokens,
+            stop=self.stop_sequences,
+        )
 
+    def answer(self, reply: Reply) -> Answer:
+        said, completion = reply.turn, reply.completion
+        content: list[Answer] = []
+        if said.thought:
+            content.append({"type": "thinking", "thinking": said.thought, "signature": ""})
+        if reply.text:
+            content.append({"type": "text", "text": reply.text})
+        content += [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.value} for call in said.calls]
+        ended = "tool_use" if said.calls else "max_tokens" if reply.is_cut else "end_turn"
+        stop = {"stop_reason": "stop_sequence" if reply.stop else ended, "stop_sequence": reply.stop}
+        cached, new = completion.cached_tokens, completion.new_tokens
+        usage = {"input_tokens": completion.prompt_tokens - cached, "output_tokens": new}
+        usage |= {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
+        head = {"id": f"msg_{time.time_ns():x}", "type": "message", "role": "assistant", "model": self.model}
+        return {**head, "content": content, **stop, "usage": usage}
 
-class MessagesRequest(CountRequest):
-    """The body of POST /v1/messages."""
-
-    max_tokens: int = Field(gt=0)
-    stop_sequences: list[str] | None = None
-
-    def chat(self, **more: Any) -> Chat:
-        return super().chat(max_tokens=self.max_tokens, stop=self.stop_sequences, **more)
-
-    def answer(self, completion: Answer) -> Answer:
-        choice, usage = completion["choices"][0], completion["usage"]
-        message, cached = choice["message"], usage["prompt_tokens_details"]["cached_tokens"]
-        stop = choice["stop_reason"]
-        content: list[dict[str, Any]] = []
-        if thought := message.get("reasoning_content"):
-            content.append({"type": "thinking", "thinking": thought, "signature": ""})
-        if message["content"]:
-            content.append({"type": "text", "text": message["content"]})
-        for call in message.get("tool_calls", ()):
-            function = call["function"]
-            given = read_json(function["arguments"])
-            content.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": given})
-        return {
-            "id": f"msg_{completion['id'].partition('-')[2]}",
-            "type": "message",
-            "role": "assistant",
-            "model": completion["model"],
-            "content": content,
-            "stop_reason": STOPS[choice["finish_reason"]] if stop is None else "stop_sequence",
-            "stop_sequence": stop,
-            "usage": {
-                "input_tokens": usage["prompt_tokens"] - cached,
-                "cache_read_input_tokens": cached,
-                "cache_creation_input_tokens": 0,
-                "output_tokens": usage["completion_tokens"],
-            },
-        }
-
-    def events(self, completion: Answer) -> Iterator[Answer]:
-        answer = self.answer(completion)
+    def events(self, reply: Reply) -> Iterator[Answer]:
+        answer = self.answer(reply)
         ended = {key: answer[key] for key in ("stop_reason", "stop_sequence")}
         begun = {**answer, "content": [], **dict.fromkeys(ended), "usage": {**answer["usage"], "output_tokens": 0}}
         yield {"type": "message_start", "message": begun}
@@ -128,56 +260,11 @@ class MessagesRequest(CountRequest):
         yield {"type": "message_stop"}
 
 
-def _named(name: Any) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name}}
-
-
-def _form(form: Any) -> Any:
-    """A format as chat completions have it."""
-    if not isinstance(form, dict) or form.get("type") != "json_schema":
-        return form
-    return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
-
-
-def _chat_messages(message: SentMessage, where: str, shown: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A message as those of chat completions: results of tools come before the text beside them."""
-    blocks = [{"type": "text", "text": message.content}] if isinstance(message.content, str) else message.content
-    messages: list[dict[str, Any]] = []
-    texts = [block for block in blocks if block.get("type") not in BESIDE_TEXT]
-    for number, block in enumerate(blocks):
-        if block.get("type") == "tool_result":
-            content = text_of(block.get("content"), f"{where}.{number}.content", shown)
-            if block.get("is_error") and not content.lower().startswith("error"):
-                content = f"Error: {content}"
-            messages.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content})
-    if texts or not messages:
-        messages.append({"role": message.role, "content": text_of(texts, where)})
-    for block in blocks:
-        if block.get("type") == "tool_use":
-            add_call(messages, template_call(block.get("name"), block.get("input"), block.get("id")))
-    return messages
-
-
 # OpenAI's Responses
-
-CALLS = {
-    **dict.fromkeys(("function_call", "tool_search_call"), "arguments"),
-    **{"custom_tool_call": "input", "local_shell_call": "action"},
-}
-"""Types of items that are calls, and where each has its arguments."""
-RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
-UNSAID: dict[str, Any] = {"type": "exec", "env": {}}
-"""What a local shell's action has that the model need not say."""
 
 
 class ResponsesRequest(Dialect):
     """The body of POST /v1/responses."""
-
-    REFUSED: ClassVar = {
-        NO_STATE: "previous_response_id conversation prompt background background_options",
-        NO_PROBABILITIES: "top_logprobs",
-        ONLY_TEXT: "image",
-    }
 
     input: str | list[dict[str, Any]]
     instructions: str | None = None
@@ -189,105 +276,69 @@ class ResponsesRequest(Dialect):
 
     @cached_property
     def toolbox(self) -> Toolbox:
-        tools = Toolbox(self.tools)
+        tools = Toolbox().add(self.tools)
         for number, item in enumerate(self.input if isinstance(self.input, list) else ()):
             if item.get("type") in ("additional_tools", "tool_search_output"):
                 tools.add(item.get("tools"), f"input.{number}.tools", hidden=item["type"] == "tool_search_output")
         return tools
 
     def chat(self) -> Chat:
-        self.check_fields()
         items = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else self.input
-        messages: list[dict[str, Any]] = []
+        messages = chat_messages(((f"input.{number}", item) for number, item in enumerate(items)), self.toolbox)
         if self.instructions:
-            messages.append({"role": "system", "content": self.instructions})
-        for number, item in enumerate(items):
-            where, kind = f"input.{number}", str(item.get("type", "message"))
-            id = item.get("call_id") or item.get("id")
-            if kind == "message":
-                messages.append({"role": item.get("role"), "content": text_of(item.get("content"), f"{where}.content")})
-            elif kind in CALLS:
-                given = item.get(CALLS[kind])
-                given = {"input": given} if kind == "custom_tool_call" else given
-                if kind == "local_shell_call" and isinstance(given, dict):
-                    given = {key: value for key, value in given.items() if value not in (None, UNSAID.get(key))}
-                name = named_in(item.get("namespace"), item.get("name") or kind.removesuffix("_call"))
-                add_call(messages, template_call(name, given, id))
-            elif kind in RESULTS:
-                output = item.get("output")
-                if kind == "tool_search_output":
-                    output = "\n".join(Toolbox(item.get("tools"), f"{where}.tools", hidden=True).shown.values())
-                messages.append({"role": "tool", "tool_call_id": id, "content": text_of(output, f"{where}.output")})
-            elif kind not in ("reasoning", "additional_tools"):
-                raise refused(where, f"an item of type {kind[:50]!r} cannot be read")
+            messages = [{"role": "system", "content": self.instructions}, *messages]
         choice = self.tool_choice
         if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
-            choice = _named(named_in(choice.get("namespace"), choice.get("name")))
+            choice = {"type": "function", "function": {"name": named_in(choice.get("namespace"), choice.get("name"))}}
         return chat_request(
             self,
-            "input",
+            {"messages": "input", "response_format": "text.format"},
             self.toolbox,
             messages=messages,
             tool_choice=choice,
             parallel_tool_calls=self.parallel_tool_calls,
             max_tokens=self.max_output_tokens,
-            response_format=_form((self.text or {}).get("format")),
+            response_format=(self.text or {}).get("format"),
         )
 
-    def answer(self, completion: Answer) -> Answer:
-        choice, usage, number = completion["choices"][0], completion["usage"], completion["id"].partition("-")[2]
-        message, cut = choice["message"], choice["finish_reason"] == "length"
-        status = "incomplete" if cut else "completed"
-        output: list[dict[str, Any]] = []
-        if thought := message.get("reasoning_content"):
-            content = [{"type": "reasoning_text", "text": thought}]
-            output.append({"type": "reasoning", "id": f"rs_{number}", "summary": [], "content": content})
-        if message["content"] or not message.get("tool_calls"):
-            content = [{"type": "output_text", "text": message["content"] or "", "annotations": [], "logprobs": []}]
-            output.append(
-                {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": status, "content": content}
-            )
-        output += [self._call(call, f"fc_{number}_{call['id']}") for call in message.get("tool_calls", ())]
-        return {
-            "id": f"resp_{number}",
-            "object": "response",
-            "created_at": completion["created"],
-            "status": status,
-            "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+    def answer(self, reply: Reply) -> Answer:
+        said, number, status = reply.turn, f"{time.time_ns():x}", "incomplete" if reply.is_cut else "completed"
+        output: list[Answer] = []
+        if said.thought:
+            thought = [{"type": "reasoning_text", "text": said.thought}]
+            output.append({"type": "reasoning", "id": f"rs_{number}", "summary": [], "content": thought})
+        if reply.text or not said.calls:
+            about = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": status}
+            part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+            output.append({**about, "content": [part]})
+        output += [self._call(call, f"fc_{number}_{call.id}") for call in said.calls]
+        head = {"id": f"resp_{number}", "object": "response", "created_at": int(time.time()), "model": self.model}
+        asked = {
             "instructions": self.instructions,
-            "model": completion["model"],
-            "output": output,
-            "parallel_tool_calls": self.parallel_tool_calls is not False,
-            "tool_choice": self.tool_choice or "auto",
             "tools": self.tools or [],
-            "metadata": {},
-            "usage": {
-                "input_tokens": usage["prompt_tokens"],
-                "input_tokens_details": usage["prompt_tokens_details"],
-                "output_tokens": usage["completion_tokens"],
-                "output_tokens_details": usage["completion_tokens_details"],
-                "total_tokens": usage["total_tokens"],
-            },
+            "tool_choice": self.tool_choice or "auto",
         }
+        parallel = {"parallel_tool_calls": self.parallel_tool_calls is not False}
+        ended = {"error": None, "incomplete_details": {"reason": "max_output_tokens"} if reply.is_cut else None}
+        made = {"status": status, "output": output, "usage": reply.usage("input", "output"), "metadata": {}}
+        return {**head, **asked, **parallel, **ended, **made}
 
-    def _call(self, call: Answer, id: str) -> Answer:
+    def _call(self, call: FunctionCall, id: str) -> Answer:
         """A call as the kind of its tool has it."""
-        name, arguments = call["function"]["name"], call["function"]["arguments"]
-        kind, own = self.toolbox.own.get(name, ("function", {"name": name}))
-        item, given = {"id": id, "call_id": call["id"], "status": "completed"}, read_json(arguments)
+        kind, own = self.toolbox.own.get(call.name, ("function", {"name": call.name}))
+        item, given = {"id": id, "call_id": call.id, "status": "completed"}, call.value
         if kind == "custom" and [*given] == ["input"] and isinstance(given["input"], str):
             return {"type": "custom_tool_call", **item, **own, "input": given["input"]}
         if kind in ("function", "custom"):  # a custom call has no place for other arguments, and the model said them
-            return {"type": "function_call", **item, **own, "arguments": arguments}
+            return {"type": "function_call", **item, **own, "arguments": call.arguments}
         item["type"] = f"{kind}_call"
         if kind == "local_shell":
             return {**item, "action": UNSAID | given}
         return {**item, "execution": "client", "arguments": given}
 
-    def events(self, completion: Answer) -> Iterator[Answer]:
+    def events(self, reply: Reply) -> Iterator[Answer]:
         numbers = itertools.count()
-        yield from ({**event, "sequence_number": next(numbers)} for event in _events(self.answer(completion)))
+        return ({**event, "sequence_number": next(numbers)} for event in _events(self.answer(reply)))
 
 
 def _events(answer: Answer) -> Iterator[Answer]:
@@ -295,25 +346,28 @@ def _events(answer: Answer) -> Iterator[Answer]:
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
     for index, item in enumerate(answer["output"]):
-        added, at = (
-            {"type": "response.output_item.added", "output_index": index},
-            {"output_index": index, "item_id": item["id"]},
-        )
-        if item["type"] == "message":
-            [part] = item["content"]
-            part_at = {**at, "content_index": 0}
-            yield {**added, "item": {**item, "status": "in_progress", "content": []}}
-            yield {"type": "response.content_part.added", **part_at, "part": {**part, "text": ""}}
-            yield {"type": "response.output_text.delta", **part_at, "delta": part["text"], "logprobs": []}
-            yield {"type": "response.output_text.done", **part_at, "text": part["text"], "logprobs": []}
-            yield {"type": "response.content_part.done", **part_at, "part": part}
-        elif item["type"] in ("function_call", "custom_tool_call"):
-            key = CALLS[item["type"]]
-            event = f"response.{item['type']}_{key}"
-            yield {**added, "item": {**item, "status": "in_progress", key: ""}}
+        kind, at = item["type"], {"output_index": index, "item_id": item["id"]}
+        key = "content" if kind == "message" else CALLS.get(kind, "")
+        is_text = isinstance(item.get(key), str)
+        empty = {key: "" if is_text else [], "status": "in_progress"} if is_text or kind == "message" else {}
+        yield {"type": "response.output_item.added", "output_index": index, "item": item | empty}
+        if kind == "message":
+            [part], at["content_index"] = item["content"], 0
+            yield {"type": "response.content_part.added", **at, "part": part | {"text": ""}}
+            yield {"type": "response.output_text.delta", **at, "delta": part["text"], "logprobs": []}
+            yield {"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []}
+            yield {"type": "response.content_part.done", **at, "part": part}
+        elif is_text:
+            event = f"response.{kind}_{key}"
             yield {"type": f"{event}.delta", **at, "delta": item[key]}
             yield {"type": f"{event}.done", **at, "name": item["name"], key: item[key]}
-        else:
-            yield {**added, "item": item}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{answer['status']}", "response": answer}
+
+
+DIALECTS: dict[str, type[Dialect]] = {
+    "/v1/chat/completions": ProgramRequest,
+    "/v1/responses": ResponsesRequest,
+    "/v1/messages": MessagesRequest,
+}
+"""The dialects by their paths."""

@@ -274,6 +274,7 @@ SYSTEM = SystemSpec(
     Settings,
     solve,
     roles=("decomposer", "executor"),
+    embeds=True,
     prompts=PROMPTS,
     gives_verdict=True,
     gold_action=gold_action,

@@ -275,6 +275,7 @@ SYSTEM = SystemSpec(
     Settings,
     solve,
     roles=("rag", "search", "none", "rag_query", "search_query", "keywords", "summariser", "judge", "scorer"),
+    embeds=True,
     prompts=PROMPTS,
     gives_verdict=True,
     calls=calls_of,

@@ -1,4 +1,4 @@
-"""Runs one server and ends its whole process tree, however it or the supervisor ends.
+"""Runs one server or program and ends its whole process tree, however it or the supervisor ends.
 
     python subreaper.py SUPERVISOR_PID GRACE COMMAND...
 
@@ -6,6 +6,7 @@ vLLM is a tree of processes. Seen with 0.32: when its first process is killed, t
 hold their memory, and nothing ends them. So this process runs between the supervisor and the server. As a child
 subreaper (prctl(2)) it adopts orphans below it, and it kills the rest of the tree when the server ends, when it gets
 SIGTERM, and when the supervisor dies, of which the kernel notifies it with SIGTERM. It exits with the server's status.
+The programs of `agents/external` run so too.
 
 It imports nothing of Ratchet, so it starts in milliseconds. It runs on Linux only.
 """
@@ -40,7 +41,7 @@ def run_and_reap(supervisor: int, grace: float, command: list[str]) -> int:
         # A session of its own, so that Ctrl-C on a terminal does not reach it before the command that still asks it.
         server = subprocess.Popen(command, start_new_session=True, preexec_fn=_prepare)
     except OSError as error:
-        print(f"{command[0]}: {error.strerror}", flush=True)
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
         return 127
     while server.poll() is None:
         if signal.sigwait(signals) == signal.SIGTERM:

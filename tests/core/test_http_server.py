@@ -52,8 +52,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         apps: dict[str, tuple[Callable[[], Any], str]] = {
             "search": (lambda: search_app({"plain": Plain()}, Limits()), "/indexes/plain/search"),
             "mcp": (lambda: guarded_app(create_server(Plain(), {}), None), "/mcp"),
-            "gateway": (lambda: gateway.create_app(gateway.Gateway(""), lists=True), "/trajectories"),
-            "programs": (lambda: gateway.create_app(gateway.Gateway(""), lists=True), "/t/q1:0/v1/chat/completions"),
+            "gateway": (lambda: gateway.create_app(gateway.Gateway("", lists=True)), "/trajectories"),
+            "programs": (lambda: gateway.create_app(gateway.Gateway("", lists=True)), "/t/q1:0/v1/chat/completions"),
         }
         make, path = apps[request.param]
         with listening(make()) as base:

@@ -34,11 +34,11 @@ async def record(program: Program, replies: Replies, tools: bool = False, **sett
         tokenizer = tiny_tokenizer()
         tokenizer.chat_template = HERMES
         chat = WrapperFormat.from_tokenizer(tokenizer)
-    question = settings.pop("question", QUESTION)
+    question, resources = settings.pop("question", QUESTION), settings.pop("resources", None)
     agent, port = ScriptedEngine(chat, replies, settings.pop("max_context", 32_000)), free_port()
     shelf = Shelf({QUESTION.text: [passage(1, "Ada built it."), passage(2)]})
     config = {"name": "external", "settings": {"port": port, "timeout": 30, **settings}}
-    playing = asyncio.ensure_future(play(config, agent, shelf, question=question))
+    playing = asyncio.ensure_future(play(config, agent, shelf, question=question, resources=resources))
     await asyncio.sleep(0)
     url, trust = f"http://127.0.0.1:{port}/t/{NAME}", certificates()
     async with httpx.AsyncClient(base_url=url, trust_env=False, verify=trust, timeout=60) as client:

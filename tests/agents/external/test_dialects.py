@@ -1,17 +1,21 @@
 """Requests in the shapes that agents send them: Claude Code's, Codex's, and those of the SDKs with tools and forms."""
 
+import base64
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import httpx
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from ratchet.agents.external.protocols import IGNORED, Dialect, ProgramRequest
-from ratchet.agents.external.translations import MessagesRequest, ResponsesRequest
+from ratchet.agents.core.resources import Resources
+from ratchet.agents.external.protocols import IGNORED, REFUSED
+from ratchet.agents.external.translations import DIALECTS
 from ratchet.core.records import Note, Trajectory
 from ratchet.inference.chat_formats import WrapperFormat
-from tests.helpers.gateway import learnt, numbered, record, texts, user
+from tests.helpers.gateway import learnt, numbered, record, say, texts, user
 from tests.helpers.tiny import tiny_tokenizer
 from tests.inference.test_messages import HERMES
 
@@ -228,47 +232,46 @@ async def test_codexs_tools_are_called_by_its_own_items(streamed: bool) -> None:
 # Fields
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "param"),
-    [
+async def test_a_field_that_changes_the_meaning_is_refused_by_its_name() -> None:
+    asked: dict[str, Any] = {"responses": {"input": "x"}, "messages": {"messages": [user("x")], "max_tokens": 9}}
+    fields: list[tuple[str, dict[str, Any], str]] = [
         ("chat/completions", {"functions": [{"name": "f"}]}, "functions"),
         ("chat/completions", {"logit_bias": {"5": -100}}, "logit_bias"),
         ("chat/completions", {"logprobs": True}, "logprobs"),
         ("chat/completions", {"n": 2}, "n"),
         ("chat/completions", {"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
+        ("chat/completions", {"modalities": ["text", "audio"]}, "modalities"),
+        ("responses", {"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}, "include"),
         ("responses", {"conversation": "c"}, "conversation"),
         ("responses", {"prompt": {"id": "p"}}, "prompt"),
         ("responses", {"background": True}, "background"),
         ("messages", {"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
-        ("messages", {"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
-    ],
-)
-async def test_a_field_that_changes_the_meaning_is_refused_by_its_name(
-    path: str, body: dict[str, Any], param: str
-) -> None:
-    asked: dict[str, Any] = {"responses": {"input": "x"}, "messages": {"messages": [user("x")], "max_tokens": 9}}
+        ("messages", {"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
+    ]
 
     async def program(client: httpx.AsyncClient) -> str:
-        same = {"model": "m", **asked.get(path, {"messages": [user("x")]})}
-        answer = await client.post(f"/v1/{path}", json=same | body)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
-        nothing: dict[str, Any] = {key: [] if isinstance(value, list) else None for key, value in body.items()}
-        assert (await client.post(f"/v1/{path}", json=same | nothing)).status_code == 200
+        for path, body, param in fields:
+            same = {"model": "m", **asked.get(path, {"messages": [user("x")]})}
+            answer = await client.post(f"/v1/{path}", json=same | body)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+            nothing: dict[str, Any] = {key: [] if isinstance(value, list) else None for key, value in body.items()}
+            assert (await client.post(f"/v1/{path}", json=same | nothing)).status_code == 200
         return "Ada"
 
     await record(program, numbered)
 
 
 def test_every_parameter_of_the_official_clients_is_in_a_column_of_the_table() -> None:
-    chat = pytest.importorskip("openai.types.chat.completion_create_params").CompletionCreateParamsBase
-    responses = pytest.importorskip("openai.types.responses.response_create_params").ResponseCreateParamsBase
-    messages = pytest.importorskip("anthropic.types.beta.message_create_params").MessageCreateParamsBase
-    pairs: list[tuple[type[Dialect], Any]] = [(ProgramRequest, chat), (ResponsesRequest, responses)]
-    pairs.append((MessagesRequest, messages))
-    for dialect, parameters in pairs:
-        ignored = {*IGNORED.split()}
-        read, refused = {*dialect.model_fields}, {*" ".join(dialect.REFUSED.values()).split()}
-        assert not {*parameters.__annotations__} - read - refused - ignored and not refused & (read | ignored)
+    parameters = {
+        "/v1/chat/completions": ("openai.types.chat.completion_create_params", "CompletionCreateParamsBase"),
+        "/v1/responses": ("openai.types.responses.response_create_params", "ResponseCreateParamsBase"),
+        "/v1/messages": ("anthropic.types.beta.message_create_params", "MessageCreateParamsBase"),
+    }
+    ignored, refused = {*IGNORED.split()}, {*" ".join(REFUSED.values()).split()}
+    for path, (module, name) in parameters.items():
+        read = {*DIALECTS[path].model_fields}
+        known = {*getattr(pytest.importorskip(module), name).__annotations__}
+        assert not known - read - refused - ignored and not refused & (read | ignored)
 
 
 async def test_anthropics_client_goes_on_without_a_thread() -> None:
@@ -328,6 +331,40 @@ async def test_a_schema_beside_tools_holds_for_the_reply_without_a_call() -> Non
     replies = [calling("search", query="x"), '{"answer": "Ada"}', "Ada, yes"]
     trajectory = await record(program, replies, tools=True)
     assert trajectory.answer == "Ada" and [call.parse for call in trajectory.model_calls] == ["ok", "ok", "malformed"]
+
+
+@pytest.mark.parametrize("form", ["float", "base64"])
+async def test_openais_client_gets_vectors_of_the_configs_embedder(form: Literal["float", "base64"]) -> None:
+    openai = pytest.importorskip("openai")
+
+    async def program(client: httpx.AsyncClient) -> str:
+        async with openai.AsyncOpenAI(base_url=f"{client.base_url}v1", api_key="x", max_retries=0) as own:
+            made = await own.embeddings.create(model="any", input=["Ada", "Velm"], encoding_format=form)
+            vectors = [one.embedding for one in made.data]
+            if form == "base64":  # which the client reads itself where no form is asked for
+                vectors = [np.frombuffer(base64.b64decode(text), "<f4").tolist() for text in vectors]
+                assert vectors == [
+                    one.embedding for one in (await own.embeddings.create(model="m", input=["Ada", "Velm"])).data
+                ]
+            assert vectors == Letters()(["Ada", "Velm"]).tolist()
+            for wrong, param in ({"input": "a" * 9}, "input.0"), ({"input": "a", "dimensions": 2}, "dimensions"):
+                with pytest.raises(openai.BadRequestError) as error:
+                    await own.embeddings.create(model="any", **wrong)
+                assert error.value.param == param
+        await say(client, [user("Who?")])
+        return "Ada"
+
+    assert (await record(program, numbered, resources=Resources(embed=Letters()))).status == "finished"
+
+
+class Letters:
+    """Embeds a text by its first and its last letter, and reads no more than eight."""
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([[ord(text[0]), ord(text[-1])] for text in texts], np.float32)
+
+    def end_of(self, text: str) -> tuple[str, int]:
+        return text[-8:], max(0, len(text) - 8)
 
 
 class Search(BaseModel):

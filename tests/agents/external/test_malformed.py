@@ -36,35 +36,72 @@ def in_space(space: str, *names: str) -> dict[str, Any]:
     return {"type": "namespace", "name": space, "tools": [{**FUNCTION, "name": name} for name in names]}
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (responses({"type": []}), "an item of type"),
-        (responses({"type": {"a": 1}, "role": "user", "content": "x"}), "an item of type"),
-        (responses({**CALL, "type": None}), "an item of type"),
-        (responses(tools=[nested(400)]), "levels deep"),
-        (responses(tools=[{**FUNCTION, "name": "a__b"}, in_space("a", "b")]), "two tools would have the name 'a__b'"),
-        (responses(tools=[in_space("a__b", "c"), in_space("a", "b__c")]), "two tools would have the name 'a__b__c'"),
-        (responses(tools=[{**FUNCTION, "name": None, "defer_loading": True}]), "there is no name"),
-        (responses(tools=[{**in_space("a"), "tools": FUNCTION}]), "expected a list of tools"),
-        (responses({"type": "tool_search_output", "call_id": "c", "tools": "all"}), "expected a list of tools"),
-        (messages("a tool"), "valid dictionary"),
-        (messages({"name": "f", "input_schema": {}}, {"type": "custom", "name": "f"}), "two tools would have the name"),
-        (messages(thread={"id": "t"}), "keeps no state"),
-    ],
-)
-async def test_what_cannot_be_read_is_refused_and_noted(asked: tuple[str, dict[str, Any]], says: str) -> None:
+def chat(**more: Any) -> tuple[str, dict[str, Any]]:
+    return "chat/completions", {"messages": [user("x")], **more}
+
+
+SAME = {"type": "function", "function": {"name": "f"}}
+IMAGE = [{"role": "user", "content": [{"type": "image", "source": {}}]}]
+REFUSED: list[tuple[tuple[str, dict[str, Any]], str, str]] = [
+    (chat(tools=[SAME, SAME]), "tools", "tools.1.function.name: two tools have the name 'f'"),
+    (chat(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools", "character 2 is ' '"),
+    (chat(messages=[user("x"), {"role": "assistant", "function_call": {}, "content": "y"}, user("z")]), "", ""),
+    (chat(messages=[{"role": "assistant", "function_call": {"name": "f"}}]), "messages", "send calls as tool_calls"),
+    (responses({"type": []}), "input.1", "an item of type"),
+    (responses({"type": {"a": 1}, "role": "user", "content": "x"}), "input.1", "an item of type"),
+    (responses({**CALL, "type": None}), "input.1", "an item of type"),
+    (responses({"type": "computer_call"}), "input.1", "an item of type"),
+    (responses({"role": "user", "content": [{"type": "input_image"}]}), "input.1.content", "send text"),
+    (responses({"role": "user", "content": 5}), "input.1.content", "send text"),
+    (responses({"role": "robot", "content": "x"}), "input.1.role", "Input should be"),
+    (responses(RESULT), "messages", "a result of no call before it"),
+    (responses(tools=[{"type": "computer"}]), "tools.0", "only functions can be called"),
+    (responses(tools=[FUNCTION, FUNCTION]), "tools", "two tools have the name 'f'"),
+    (responses(tools=[{**FUNCTION, "name": "a__b"}, in_space("a", "b")]), "tools", "two tools have the name 'a__b'"),
+    (responses(tools=[in_space("a__b", "c"), in_space("a", "b__c")]), "tools", "two tools have the name 'a__b__c'"),
+    (responses(tools=[{**FUNCTION, "name": None, "defer_loading": True}]), "tools", "there is no name"),
+    (responses(tools=[{**in_space("a"), "tools": FUNCTION}]), "tools.0.tools", "expected a list of tools"),
+    (responses({"type": "tool_search_output", "tools": "all"}), "input.1.tools", "expected a list of tools"),
+    (responses(tools=[nested(400)]), "body", "levels deep"),
+    (messages("a tool"), "tools.0", "valid dictionary"),
+    (messages({"type": "bash_20250124"}), "tools.0", "only functions can be called"),
+    (messages({"name": "f", "input_schema": {}}, {"type": "custom", "name": "f"}), "tools", "two tools have the name"),
+    (messages(messages=IMAGE), "messages.0.content", "'image'"),
+    (messages(messages=[{"role": "user", "content": [{"type": ["text"]}]}]), "messages.0.content", "cannot be read"),
+    (messages(thread={"id": "t"}), "thread", "keeps no state"),
+]
+
+
+async def test_what_cannot_be_read_is_refused_by_its_name_and_noted() -> None:
     async def program(client: httpx.AsyncClient) -> str:
-        path, body = asked
-        answer = await client.post(f"/v1/{path}", json={"model": "m", **body})
-        assert answer.status_code == 400 and answer.json()["type"] == "error", answer.text
-        assert says in answer.json()["error"]["message"]
+        for (path, body), param, says in REFUSED:
+            answer = await client.post(f"/v1/{path}", json={"model": "m", **body})
+            assert answer.status_code == (400 if says else 200), answer.text
+            if says:
+                assert (answer.json()["type"], answer.json()["error"]["param"]) == ("error", param), answer.text
+                assert says in answer.json()["error"]["message"]
         await say(client, [user("x")])
         return "Ada"
 
     trajectory = await record(program, numbered, tools=True)
-    read = says not in ("levels deep", "valid dictionary")  # else it is no request of a trajectory yet
-    assert [says in event.text for event in trajectory.events if isinstance(event, Note)] == [True] * read
+    noted = [event.text for event in trajectory.events if isinstance(event, Note)]
+    read = [says for _, _, says in REFUSED if says not in ("", "levels deep", "valid dictionary")]
+    assert len(noted) == len(read), "a body that is none of the API's is no request of a trajectory yet"
+    assert all(says in note for says, note in zip(read, noted, strict=True))
+
+
+async def test_a_tool_that_two_searches_found_is_one() -> None:
+    found = [{"type": "tool_search_call", "call_id": id, "arguments": {}} for id in "ab"]
+    results = [{"type": "tool_search_output", "call_id": id, "tools": [in_space("s", "f")]} for id in "ab"]
+    offered = {"type": "tool_search", "execution": "client"}
+
+    async def program(client: httpx.AsyncClient) -> str:
+        path, body = responses(found[0], results[0], found[1], results[1], tools=[offered])
+        answer = await client.post(f"/v1/{path}", json={"model": "m", **body})
+        assert answer.status_code == 200, answer.text
+        return "Ada"
+
+    await record(program, numbered, tools=True)
 
 
 async def test_half_a_character_in_what_names_a_call_is_replaced() -> None:

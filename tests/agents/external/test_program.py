@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import os
-import signal
+import subprocess
 import sys
 import threading
 import zlib
@@ -20,7 +19,9 @@ from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Note, Question, Trajectory
 from ratchet.training.rows import build_rows, check_rows
+from tests.helpers.pages import ROOT
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, passage, play
+from tests.helpers.waiting import wait_for
 
 pytestmark = pytest.mark.server
 HEAD = """\
@@ -156,23 +157,18 @@ async def test_a_document_that_no_search_found_is_named(tmp_path: Path) -> None:
     assert any("documents that no search" in one.text and "7" in one.text for one in done.events if one.kind == "note")
 
 
-@pytest.mark.parametrize("environment", ["None", "{}"])
-async def test_a_process_that_left_the_group_ends_with_its_trajectory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str
-) -> None:
-    monkeypatch.setattr("ratchet.agents.external.program.GRACE", 0.3)
-    source = f"""
-child = subprocess.Popen(["sleep", "600"], start_new_session=True, env={environment})
-print(json.dumps({{"answer": ask("x"), "explanation": child.pid}}))
+def is_gone(process: int | str) -> bool:
+    status = Path("/proc") / str(process) / "status"
+    return not status.exists() or "zombie" in status.read_text()
+
+
+async def test_a_process_that_left_the_group_ends_with_its_trajectory(tmp_path: Path) -> None:
+    source = """
+child = subprocess.Popen(["sleep", "600"], start_new_session=True, env={})
+print(json.dumps({"answer": ask("x"), "explanation": child.pid}))
 """
     done = await run(tmp_path, source)
-    assert done.status == "finished", "what holds the pipes open does not take the answer away"
-    child = Path("/proc") / done.explanation
-    if environment == "{}":  # nothing tells whose it is
-        os.kill(int(done.explanation), signal.SIGKILL)
-        await asyncio.sleep(0.1)  # its pipes close
-    else:
-        assert not child.exists() or "zombie" in (child / "status").read_text()
+    assert done.status == "finished" and is_gone(done.explanation)
 
 
 async def test_a_program_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -192,8 +188,25 @@ time.sleep(600)
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await playing
-    child = Path("/proc") / (tmp_path / "pid").read_text()
-    assert not child.exists() or "zombie" in (child / "status").read_text()
+    assert is_gone((tmp_path / "pid").read_text())
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_nothing_of_its_programs(tmp_path: Path) -> None:
+    source = f"""
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print(os.getpid(), child.pid, file=open({str(tmp_path / "new")!r}, "w"))
+os.rename({str(tmp_path / "new")!r}, {str(tmp_path / "pids")!r})
+time.sleep(600)
+"""
+    code = f"asyncio.run(run(pathlib.Path({str(tmp_path)!r}), {source!r}))"
+    code = f"import asyncio, pathlib; from {__name__} import run; {code}"
+    ratchet = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    wait_for((tmp_path / "pids").exists, 60, ratchet)
+    ratchet.kill()
+    ratchet.wait()
+    pids = (tmp_path / "pids").read_text().split()
+    wait_for(lambda: all(map(is_gone, pids)), 30)
 
 
 async def test_a_command_that_does_not_exist_stops_the_run() -> None:

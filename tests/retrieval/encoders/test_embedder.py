@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ratchet.agents.core.resources import open_resources
-from ratchet.core.config import Config, EmbedderConfig
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import DEFAULT_EMBEDDER, Config, EmbedderConfig, SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff
 from ratchet.questions.manifest import check_same, open_run
@@ -100,6 +101,20 @@ def test_thresholds_are_part_of_the_keys_and_addresses_are_not(tmp_path: Path) -
     others = [digest(**one), digest(thresholds={"relevance": 0.6}), digest(**one, thresholds={"relevance": 0.6})]
     assert len({"", *others}) == 4
     assert digest(url="http://127.0.0.1:2/v1") == others[0]
+
+
+def test_another_embedder_is_part_of_the_keys_of_systems_that_may_embed(tmp_path: Path) -> None:
+    def key(embeds: bool, **settings: Any) -> str:
+        return open_resources(whole(tmp_path, **settings), Plain()).part_of_keys("index", embeds)
+
+    usual: dict[str, Any] = {"path": str(DEFAULT_EMBEDDER.path)}
+    keys = [key(False), key(True, **usual), key(True, **usual, device="cpu")]
+    assert keys == ["index"] * 3, "the keys of earlier runs"
+    assert len({"index", key(True), key(True, path="other"), key(True, max_length=64)}) == 4
+    one = {"url": "http://127.0.0.1:1/v1"}
+    assert key(True, **one) == key(False, **one) != "index"
+    may = {name: load_system(SystemConfig(name=name)).spec.embeds for name in ("external", "fire", "tool_mad", "mrag")}
+    assert may == {"external": True, "fire": True, "tool_mad": True, "mrag": False}
 
 
 def test_a_run_folder_moves_to_another_server_but_not_to_other_thresholds(tmp_path: Path) -> None:
