@@ -20,6 +20,7 @@ from ratchet.core.files import read_record, write_json
 from ratchet.core.records import Question, Selection, questions_digest
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.tables import NARROW, PlainConsole, wide_console
+from ratchet.evaluation.measures.agreement import agreement_rows
 from ratchet.questions.load import load_questions
 from ratchet.questions.manifest import check_same, open_run
 from ratchet.rewards.reward import check_weights, load_reward
@@ -27,7 +28,6 @@ from ratchet.rewards.scoring import Scorer, check_question_ids, unfinished
 from ratchet.rewards.selection import parse_weights, select
 from ratchet.rewards.store import current_scores
 from ratchet.rewards.summary import (
-    agreement_rows,
     cut_off_costs,
     nothing_selected,
     scores_lines,
@@ -107,7 +107,8 @@ def whatif(config: Config, options: argparse.Namespace) -> None:
     with Scorer(config, selects=True) as scorer:
         own = scorer.stored(questions, trajectories, weights, round_folder.scores)
     then = select(questions, trajectories, scores | own, weights, config.rewards.select)
-    PlainConsole().print(whatif_table(now, then, agreement_rows(scores, own)))
+    questions_of = {key: outline.question_id for key, outline in trajectories.outlines.items()}
+    PlainConsole().print(whatif_table(now, then, agreement_rows(scores, own, questions_of, config.seed)))
 
 
 def _load_trajectories(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from statistics import correlation, fmean
+from statistics import fmean
 
 from rich.table import Table
 
@@ -144,22 +144,7 @@ def origin_lines(selection: Selection) -> list[str]:
     ]
 
 
-def agreement_rows(
-    now: Mapping[tuple[str, str], Score], then: Mapping[tuple[str, str], Score]
-) -> list[tuple[str, str]]:
-    """By score of which the two differ, how far they agree on the same trajectories."""
-    rows = []
-    for name in dict.fromkeys(name for at, name in then if then[at, name] != now.get((at, name))):
-        given = [(before.value, score.value) for at, score in then.items() if at[1] == name and (before := now.get(at))]
-        pairs = [(before, after) for before, after in given if before is not None and after is not None]
-        apart = _number(_mean(abs(before - after) for before, after in pairs))
-        varies = all(len(set(values)) > 1 for values in zip(*pairs, strict=True))
-        r = _number(correlation(*zip(*pairs, strict=True)) if varies and pairs else None)
-        rows.append((f"{name} of {len(pairs)} trajectories", f"mean difference {apart}, correlation {r}"))
-    return rows
-
-
-def whatif_table(now: Selection, then: Selection, agreement: Iterable[tuple[str, str]] = ()) -> Table:
+def whatif_table(now: Selection, then: Selection, agreement: Iterable[tuple[str, str, str]] = ()) -> Table:
     """The current selection and another one, side by side. `agreement`: rows on the scores of the two."""
     table = Table("", "current", "what if", title="What if")
     settings = [("weights", _weights_text(now), _weights_text(then))]
@@ -168,8 +153,8 @@ def whatif_table(now: Selection, then: Selection, agreement: Iterable[tuple[str,
     rows = zip(_rows(now), _rows(then), strict=True)
     for label, left, right in [*settings, *((label, left, right) for (label, left), (_, right) in rows)]:
         table.add_row(label, left, right)
-    for label, text in agreement:
-        table.add_row(label, "", text)
+    for row in agreement:
+        table.add_row(*row)
     before = {choice.question_id: frozenset(choice.kept) for choice in now.questions}
     after = {choice.question_id: frozenset(choice.kept) for choice in then.questions}
     changed = [question for question in after if before.get(question, frozenset()) != after[question]]

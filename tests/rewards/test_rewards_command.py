@@ -195,4 +195,5 @@ def test_whatif_compares_scores_that_were_stored_under_other_settings(
     status, said = experiment("whatif")
     assert status == 0
     assert "correctness of 4 trajectories" in said and "mean difference 0.000, correlation 1.000" in said
+    assert "judge calls an answer" in said and "equal verdicts " in said and "equal verdicts of two runs" in said
     assert "0 (0 now kept, 0 now dropped, 0 other trajectories)" in said
