@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import io
-import lzma
 import sqlite3
 import tarfile
 import zipfile
@@ -52,30 +51,20 @@ def database() -> bytes:
         return connection.serialize()
 
 
+ZIP = "is a ZIP archive or an office document: unpack it .* or save it as CSV"
 FILES: dict[str, tuple[bytes, str]] = {
-    "a.xlsx": (zipped("[Content_Types].xml", "xl/workbook.xml"), "is an Excel workbook: save it as CSV"),
-    "a.docx": (zipped("[Content_Types].xml", "word/document.xml"), "is a Word document: save it as text, HTML or PDF"),
-    "a.pptx": (zipped("ppt/slides/slide1.xml"), "is a PowerPoint presentation"),
-    "a.odt": (zipped("mimetype", "content.xml"), "is a file of OpenDocument"),
-    "a.epub": (zipped("mimetype", "META-INF/container.xml"), r"is an e-book \(EPUB\)"),
-    "a.zip": (zipped("d.jsonl"), "is a ZIP archive: unpack it"),
-    "cut.zip": (zipped("d.jsonl")[:40], "is a ZIP archive: unpack it"),
-    "a.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "is a file of old Office: save it as CSV"),
-    "a.jsonl.bz2": (bz2.compress(LINE), r"is packed with bzip2: unpack it.*\(bunzip2\)"),
-    "a.jsonl.xz": (lzma.compress(LINE), r"is packed with xz: unpack it.*\(unxz\)"),
-    "a.jsonl.zst": (b"\x28\xb5\x2f\xfd\x04\x00", "is packed with Zstandard"),
-    "a.7z": (b"7z\xbc\xaf\x27\x1c\0\4", "is a 7z archive"),
-    "a.rar": (b"Rar!\x1a\x07\x01\0", "is a RAR archive"),
-    "a.tar": (tarred(), r"is a tar archive: unpack it.*\(tar -xf\)"),
-    "a.tar.gz": (gzip.compress(tarred()), "is a tar archive"),
+    "a.xlsx": (zipped("[Content_Types].xml", "xl/workbook.xml"), ZIP),
+    "cut.zip": (zipped("d.jsonl")[:40], ZIP),
+    "b.csv": (zipped("xl/workbook.xml"), ZIP),
     "a.jsonl": (gzip.compress(LINE), r"is packed with gzip: its name has to end in \.gz"),
     "a.csv": (gzip.compress(LINE), r"is packed with gzip: its name has to end in \.gz"),
-    "b.csv": (zipped("xl/workbook.xml"), "is an Excel workbook"),
     "b.jsonl": (arrow(pq.write_table), r"is a Parquet file: its name has to end in \.parquet"),
     "c.json": (pdf("A"), "is a PDF file: name the folder"),
-    "a.rtf": (rb"{\rtf1\ansi A}", "is a rich text"),
-    "a.arrow": (arrow(feather.write_feather), "is an Arrow file"),
-    "a.db": (database(), "is a database of SQLite"),
+    "a.jsonl.bz2": (bz2.compress(LINE), "not UTF-8 text"),
+    "a.tar": (tarred(), "not UTF-8 text"),
+    "a.tar.gz": (gzip.compress(tarred()), "not UTF-8 text"),
+    "a.arrow": (arrow(feather.write_feather), "not UTF-8 text"),
+    "a.db": (database(), "not UTF-8 text"),
 }
 
 
@@ -83,16 +72,16 @@ FILES: dict[str, tuple[bytes, str]] = {
 def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
     data, words = FILES[name]
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(UserError, match=rf"{name}: {words}"):
+    with pytest.raises(UserError, match=rf"{name}\S*: {words}"):
         list(read_rows(tmp_path / name))
     if not name.endswith(".csv"):
-        with pytest.raises(UserError, match=rf"{name}: {words}"):
+        with pytest.raises(UserError, match=rf"{name}\S*: {words}"):
             scan_documents([tmp_path / name])
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.txt").write_bytes(data)
     if ".gz" not in name:
-        with pytest.raises(UserError, match=rf"a\.txt: {words}"):
+        with pytest.raises(UserError, match=rf"a\.txt\S*: {words}"):
             scan_documents([folder])
 
 
