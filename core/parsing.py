@@ -19,9 +19,6 @@ M = TypeVar("M", bound=BaseModel)
 Key = tuple[int | str, ...]
 MAX_BYTES = 10_000_000
 """The largest config file in bytes."""
-MAX_VALUES = 1_000_000
-"""The most values of a config, those that aliases repeat counted each time."""
-MAX_NUMBER = 10**12
 MAX_NAME = 120
 """Characters of a key. Names of arms and members are parts of file names, which may have 255 bytes."""
 
@@ -131,7 +128,7 @@ def read_mapping(path: Path, what: str = "a config is a mapping of keys to value
 def _load_yaml(text: str, where: str) -> Any:
     try:
         data = yaml.safe_load(text)
-        _check_size(data, where, "", set(), [MAX_VALUES])
+        _check_names(data, where, "", set())
     except UserError:
         raise
     except RecursionError as error:
@@ -141,33 +138,18 @@ def _load_yaml(text: str, where: str) -> Any:
     return data
 
 
-def _check_size(value: Any, where: str, key: str, above: set[int], left: list[int]) -> None:
-    """Refuse what a small file can hold and no program can use: aliases that expand to millions of values or to
-    themselves, numbers beyond any count, names that no file can have."""
-    problem = ""
-    left[0] -= 1
-    if left[0] < 0:
-        raise UserError(f"{where}: expands to more than {MAX_VALUES} values")
-    if isinstance(value, int) and abs(value) > MAX_NUMBER:
-        problem = f"{str(value)[:20]}... is too large a number"
-    elif isinstance(value, str) and "\0" in value:
-        problem = "holds a NUL character"
-    elif isinstance(value, dict | list) and id(value) in above:
-        problem = "is an alias that contains itself"
-    if problem:
-        raise UserError(f"{where}: {key}: {problem}")
-    if isinstance(value, dict):
-        for name in value:
-            if isinstance(name, str) and not (0 < len(name) <= MAX_NAME and name.isprintable()):
-                shown = f"{name[:20]!r}..." if len(name) > MAX_NAME else repr(name)
-                rule = f"use 1 to {MAX_NAME} printable characters"
-                fault = "" if name.isprintable() and name else f" ({fault_in(name, str.isprintable)})"
-                raise UserError(f"{where}: {key}: {shown} cannot be a name{fault}; {rule}")
-    if isinstance(value, dict | list):
-        above.add(id(value))
-        for name, child in value.items() if isinstance(value, dict) else enumerate(value):
-            _check_size(child, where, f"{key}.{name}" if key else str(name), above, left)
-        above.remove(id(value))
+def _check_names(value: Any, where: str, key: str, seen: set[int]) -> None:
+    """Refuse names that no file can have. What several aliases stand for is looked at once."""
+    if not isinstance(value, dict | list) or id(value) in seen:
+        return
+    seen.add(id(value))
+    for name, child in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(name, str) and not (0 < len(name) <= MAX_NAME and name.isprintable()):
+            shown = f"{name[:20]!r}..." if len(name) > MAX_NAME else repr(name)
+            rule = f"use 1 to {MAX_NAME} printable characters"
+            fault = "" if name.isprintable() and name else f" ({fault_in(name, str.isprintable)})"
+            raise UserError(f"{where}: {key}: {shown} cannot be a name{fault}; {rule}")
+        _check_names(child, where, f"{key}.{name}" if key else str(name), seen)
 
 
 def overridden(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:

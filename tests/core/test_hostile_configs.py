@@ -10,9 +10,6 @@ from ratchet.questions.manifest import open_run
 from tests.helpers.experiment import command, make_experiment
 
 BASE = b"run: runs/x\nsystem: {name: no_retrieval}\n"
-EXPANDING = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)
-)
 
 
 @pytest.mark.slow
@@ -22,14 +19,10 @@ EXPANDING = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (b"run: x\xff\n", r"config\.yaml: not UTF-8 text \(byte 6\); convert the file to UTF-8"),
         (b"a: " + b"[" * 5000 + b"]" * 5000, r"config\.yaml: sections are nested too deeply"),
         (b"\n".join(b" " * i + b"a:" for i in range(3000)), r"config\.yaml: sections are nested too deeply"),
-        (EXPANDING.encode(), r"config\.yaml: expands to more than 1000000 values"),
-        (b"run: runs/x\nsystem: {name: mrag, settings: &s {again: *s}}\n", r"settings\.again: is an alias that"),
-        (BASE + b"sampling: {samples: 1" + b"0" * 30 + b"}\n", r"sampling\.samples: 1000.* is too large a number"),
         (BASE + b"sampling: {samples: 1000000}\n", r"sampling\.samples: .*less than or equal to 100000"),
         (BASE + b"rewards: {select: {min_reward: .nan}}\n", r"rewards\.select\.min_reward: .*finite number, got nan"),
         (BASE + b"rewards: {weights: {f1: .inf}}\n", r"rewards\.weights\.f1: .*finite number"),
         (b"run: ''\n", r"run: is empty; name the folder"),
-        (b'run: "a\\0b"\n', r"run: holds a NUL character"),
         (BASE + b"seed: !!int ''\n", r"config\.yaml: not valid YAML"),
         (BASE + b"seed: !!bool 3\n", r"config\.yaml: not valid YAML"),
         (BASE + b"seed: 2024-99-99\n", r"config\.yaml: not valid YAML"),
@@ -38,9 +31,8 @@ EXPANDING = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BASE + b"evaluation: {baselines: {" + b"n" * 300 + b": {name: no_retrieval}}}\n", r"'n+'\.\.\. cannot"),
     ],
     ids=[
-        "not UTF-8", "deep lists", "deep sections", "expanding aliases", "alias of itself", "huge number",
-        "too many samples", "NaN", "infinite weight", "no run", "NUL", "empty number", "odd tag", "odd date",
-        "empty name", "odd name", "long name",
+        "not UTF-8", "deep lists", "deep sections", "too many samples", "NaN", "infinite weight", "no run",
+        "empty number", "odd tag", "odd date", "empty name", "odd name", "long name",
     ],
 )  # fmt: skip
 def test_a_hostile_config_is_one_error(tmp_path: Path, content: bytes, message: str) -> None:
