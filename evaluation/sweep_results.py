@@ -20,8 +20,7 @@ from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
 from ratchet.core.records import Record
 from ratchet.core.tables import NARROW, new_table, print_table, wide_console
-from ratchet.evaluation.choice import choose
-from ratchet.evaluation.comparisons import compare_with_best, make_arm, measure_difference
+from ratchet.evaluation.comparisons import choose, compare_with_best, make_arm, measure_difference
 from ratchet.evaluation.formats import format_difference, format_mean, format_p, paired_count
 from ratchet.evaluation.headline import baseline_sentence
 from ratchet.evaluation.measures.estimates import Difference

@@ -23,8 +23,7 @@ from ratchet.core.files import write_record
 from ratchet.core.records import Question
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.evaluation.arms import ArmPlan, arm_store, check_leaks, open_arm, question_set, results_path, sample_arms
-from ratchet.evaluation.choice import choose, decide, too_few_questions
-from ratchet.evaluation.comparisons import measure_difference
+from ratchet.evaluation.comparisons import choose, decide, measure_difference, too_few_questions
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.statistics import paired
 from ratchet.evaluation.results import BASE, PARENT, TRAINED

@@ -12,7 +12,7 @@ from ratchet.commands.recording import collect_facts
 from ratchet.core.config import Config, RoundsConfig
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.evaluation.choice import decide, too_few_questions
+from ratchet.evaluation.comparisons import decide, too_few_questions
 from ratchet.evaluation.formats import format_difference
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.statistics import paired_difference

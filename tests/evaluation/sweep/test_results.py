@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import permutation_test
 
 from ratchet.core.errors import UserError
-from ratchet.evaluation.choice import choose
+from ratchet.evaluation.comparisons import choose
 from ratchet.evaluation.sweep_results import choice_sentence, print_sweep
 from tests.helpers.sweeping import make_sweep, results_of, run
 
