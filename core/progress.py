@@ -1,5 +1,5 @@
 """One line of progress: done, rate, time left, and further counts. On a terminal it is redrawn in place; elsewhere a
-plain line is printed every `every` seconds."""
+plain line is printed every ten seconds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import time
 from types import TracebackType
 from typing import TextIO
 
-SLOW = 3600.0
-"""Seconds left above which a stage prints its advice."""
-FIRST_LOOK = 120.0
-"""Seconds after which the time left is estimated, even where little has finished."""
+EVERY = 10.0
+"""Seconds between two lines where the output is no terminal."""
 
 
 def duration(seconds: float) -> str:
@@ -27,26 +25,14 @@ def duration(seconds: float) -> str:
 class Progress:
     """A line of progress for one stage; `with Progress(...) as progress` finishes it."""
 
-    def __init__(
-        self,
-        title: str,
-        total: int | None,
-        done: int = 0,
-        every: float = 10.0,
-        out: TextIO | None = None,
-        advice: str = "",
-        in_flight: int = 1,
-    ) -> None:
-        """`total` is None where it is not known before the end. `advice` says how to shorten the stage, and is printed
-        once where that will take more than an hour; `in_flight` pieces of work are done at the same time."""
+    def __init__(self, title: str, total: int | None, done: int = 0, out: TextIO | None = None) -> None:
+        """`total` is None where it is not known before the end."""
         self.title, self.total, self.done = title, total, done
         self.note = ""
-        self._advice, self._in_flight = advice, in_flight
         self._resumed = done
         self._out = out or sys.stderr
         self._live = self._out.isatty()
-        self._line_start = "\r\x1b[2K" if self._live else ""
-        self._every = 0.2 if self._live else every
+        self._every = 0.2 if self._live else EVERY
         self._began = time.monotonic()
         self._shown = self._began - (self._every if self._live else 0.0)
 
@@ -54,29 +40,8 @@ class Progress:
         self.done += n
         if note is not None:
             self.note = note
-        if self.done - self._resumed >= self._in_flight:
-            self.check_pace()
         if time.monotonic() - self._shown >= self._every:
             self._show()
-
-    def check_pace(self) -> None:
-        """Print the estimate and the advice, once, if the stage will take more than an hour longer.
-
-        Called by `advance` after the first pieces of work, and by the stage after FIRST_LOOK seconds. Pieces in flight
-        count half: on a slow machine many are under way before the first one ends.
-        """
-        if not self._advice or self.total is None:
-            return
-        advice, self._advice = self._advice, ""
-        left = self.total - self.done
-        progressed = self.done - self._resumed + min(self._in_flight, left) / 2
-        seconds = (time.monotonic() - self._began) / progressed * left if progressed else 0.0
-        if seconds > SLOW:
-            self._out.write(
-                f"{self._line_start}{self.title}: this will take about {duration(seconds)} more at the present pace. "
-                f"{advice}\n"
-            )
-            self._out.flush()
 
     def line(self) -> str:
         spent = time.monotonic() - self._began
@@ -92,7 +57,7 @@ class Progress:
 
     def _show(self) -> None:
         self._shown = time.monotonic()
-        self._out.write(f"{self._line_start}{self.line()}{'' if self._live else chr(10)}")
+        self._out.write(f"\r\x1b[2K{self.line()}" if self._live else f"{self.line()}\n")
         self._out.flush()
 
     def close(self) -> None:

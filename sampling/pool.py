@@ -27,7 +27,7 @@ from ratchet.core.config.models import DEFAULT_CONCURRENCY
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import Segment
 from ratchet.core.locks import WAIT_OF_JOB, Lock
-from ratchet.core.progress import FIRST_LOOK, Progress
+from ratchet.core.progress import Progress
 from ratchet.core.records import Event, Question, Status, Trajectory, content_key, questions_digest
 from ratchet.core.tasks import gather_or_cancel, run_or_cancel
 from ratchet.inference.adapters import checked_digest
@@ -39,13 +39,6 @@ from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
 from ratchet.sampling.work import Work
 
-SLOW_ADVICE = (
-    "To shorten it, stop with Ctrl-C and use a new run folder (--set run=runs/NEW) with fewer trajectories "
-    "(sampling.samples or evaluation.samples, questions.*.sample or rows) or less work in each (the limit of calls in "
-    "system.settings, such as max_calls; system.roles.*.max_tokens), or use a smaller model or a GPU; on a CPU also "
-    "try a lower sampling.concurrency."
-)
-"""What somebody can change who has just started to sample."""
 MAX_FAILURES = 20
 """Trajectories in a row that failed, or had a tool that did, after which sampling stops with an error."""
 
@@ -243,8 +236,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             concurrency = config.sampling.concurrency or max(
                 (max_requests(name, config.models[name]) for name in used), default=DEFAULT_CONCURRENCY
             )
-            progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
-            stack.enter_context(progress)
+            progress = stack.enter_context(Progress(title, total, total - len(tasks)))
             counts, problem = run_or_cancel(
                 runner, run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, work=work)
             )
@@ -427,12 +419,8 @@ async def run_pool(
         progress.advance(note=_note(counts, work.new_tokens))
         return trajectory
 
-    first_look = asyncio.get_running_loop().call_later(FIRST_LOOK, progress.check_pace)
-    try:
-        with work.timed():
-            await gather_or_cancel([worker() for _ in range(min(concurrency, len(chains)))])
-    finally:
-        first_look.cancel()
+    with work.timed():
+        await gather_or_cancel([worker() for _ in range(min(concurrency, len(chains)))])
     if stopped:
         raise UserError(
             "memory.sequential: a claim that failed is asked again before those after it, so that each finds what all "
