@@ -28,7 +28,7 @@ from ratchet.agents.core.output import JsonObject, Malformed, all_outputs, gramm
 from ratchet.core.config import RewardsConfig
 from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
-from ratchet.core.files import Segment, read_segment
+from ratchet.core.files import Segment, SegmentFile
 from ratchet.core.records import Record, content_key
 from ratchet.core.tasks import gather_or_cancel
 from ratchet.inference.chat import Dialogue
@@ -84,18 +84,19 @@ class Verdict(Record):
 
 class CallLog:
     """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored;
-    `others`: files of more replies.
+    `others`: files of more replies, a fork's source's too.
 
     One event loop uses it. A thread writes, many replies at a time: a flush takes milliseconds on a local disk and tens
     of them on a network's, and hundreds of requests wait for this loop.
     """
 
-    def __init__(self, path: Path, finished: Collection[str], others: Sequence[Path] = ()) -> None:
+    def __init__(self, path: Path, finished: Collection[str], others: Sequence[SegmentFile] = ()) -> None:
         self._segment = Segment(path)
         self._writer = ThreadPoolExecutor(max_workers=1)
         self._waiting: deque[tuple[Verdict, Future[None]]] = deque()
         self._calls: dict[str, dict[str, Verdict]] = {}
-        for call in chain.from_iterable(read_segment(file, Verdict) for file in (path, *others)):
+        for line, data in chain.from_iterable(file.lines() for file in (*others, SegmentFile(path))):
+            call = line.parse(data, Verdict)
             if call.owner not in finished:
                 self._calls.setdefault(call.owner, {})[call.key] = call
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from ratchet.core.config import Config, RewardsConfig, RunsConfig, Section
 from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
-from ratchet.core.files import Segment, write_jsonl
+from ratchet.core.files import Segment, segment_files, write_jsonl
 from ratchet.core.locks import Lock
 from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
@@ -187,8 +187,8 @@ class Scorer:
                 finished = work.trajectories.keys() - waiting if self._adapts else stored[name].keys()
                 # Replies to scores with few runs are kept, for whoever wants more of them later.
                 kept, log_file = kept_log_file(work.folder, name, own), call_log_file(work.folder, name, own)
-                files = [kept] if self._adapts else [log_file, kept]
-                logs[name] = stack.enter_context(CallLog(files[0], finished, files[1:]))
+                others = [file for file in segment_files(kept.parent) if file.path.name == kept.name]
+                logs[name] = stack.enter_context(CallLog(kept if self._adapts else log_file, finished, others))
                 record_settings(work.folder, name, own)
             total = len(work.trajectories) * len(rewards)
             progress = stack.enter_context(Progress("judge", total, len(scores)))

@@ -124,3 +124,5 @@ def _refer(run: RunFolder, source: RunFolder, store: TrajectoryStore) -> None:
             own.mkdir(parents=True, exist_ok=True)
             write_atomic(own / record, (folder / record).read_bytes())
             refer_to(own, folder)
+    # Replies to scores that may get more runs.
+    refer_to(run.path / scores.relative_to(source.path) / "judge", scores / "judge")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ratchet.core.config import Config, RewardsConfig, SelectConfig
-from ratchet.core.files import read_segments
+from ratchet.core.files import read_segments, refer_to
 from ratchet.core.records import Question, Score
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
@@ -90,6 +90,16 @@ def test_the_rest_of_the_runs_can_be_asked_for_later(tmp_path: Path, monkeypatch
     assert set(asked(few)).isdisjoint(asked(rest))
     whole = score(noisy_judge(), tmp_path / "whole", 5, monkeypatch)
     assert {at: one.value for at, one in full.items()} == {at: one.value for at, one in whole.items()}
+
+
+@pytest.mark.slow
+def test_a_fork_asks_for_no_run_that_its_source_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, rest, fork = noisy_judge(), noisy_judge(), tmp_path / "fork"
+    score(few, tmp_path, ADAPTIVE, monkeypatch)
+    for folder in ("scores", "scores/judge"):
+        refer_to(fork / folder, tmp_path / folder)
+    score(rest, fork, 5, monkeypatch)
+    assert len(few.calls) + len(rest.calls) == 5 * len(TRAJECTORIES)
 
 
 @pytest.mark.slow

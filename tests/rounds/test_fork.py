@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.errors import UserError
-from ratchet.core.files import REFERENCES, count_lines, read_json_file, read_segments, refer_to, segment_files
+from ratchet.core.files import (
+    REFERENCES,
+    count_lines,
+    read_json_file,
+    read_segments,
+    refer_to,
+    segment_files,
+    write_jsonl,
+)
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.artefacts import Digests, Segments
@@ -48,7 +56,10 @@ def keys(run: RunFolder) -> list[str]:
 
 
 def test_a_fork_has_the_trajectories_and_scores_of_its_source_and_copies_none(config: Path) -> None:
-    source, new = folder_of(config), forked(config, "--set", "rewards.select.ties=1")
+    source = folder_of(config)
+    write_jsonl(source.round(1).scores / "judge" / "relevance-0.jsonl", [{"owner": "of an adaptive run"}])
+    new = forked(config, "--set", "rewards.select.ties=1")
+    assert [file.path.name for file in segment_files(new.round(1).scores / "judge")] == ["relevance-0.jsonl"]
     assert not own_segments(new) and keys(new) == keys(source) and len(keys(new)) == 16
     digest = Segments(new.round(1).trajectories).digest(Digests(new))
     assert digest == Segments(source.round(1).trajectories).digest(Digests(source)) is not None
