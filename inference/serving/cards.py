@@ -57,12 +57,13 @@ def _published(peak: float, prompt: tuple[int, int], new: tuple[int, int]) -> Ra
 
     Slow: vLLM 0.11.0 at its defaults with Qwen3-14B, of which two workloads give the two rates: 500 requests of 4,000
     and 200 tokens in 407 s (A100) and 228 s (H100), and ShareGPT's 1,000 of 217 and 202 in 107 s and 64 s (GPUStack
-    Performance Lab, qwen3-14b/a100.md and h100.md, 6 January 2026). They give 2,000 and 100 tokens 13% less than was
-    measured there. Fast: of A100 the fastest engine of that page without quantization; of H100 27,670 prompt tokens a
-    second of Llama 3.1 8B (sglang#1060, 13 August 2024), and ShareGPT in 50 s by the fastest engine. H200 has the
-    H100's peak; fast is its memory's bandwidth, 4.8 for 3.35 TB a second (NVIDIA's data sheets). Between slow and fast
-    lies Qwen3-8B with vLLM 0.9.2: 10,338 tokens of ShareGPT a second on A100, 13,305 on H100 (the same site, on
-    quantization).
+    Performance Lab, docs.gpustack.ai/latest/performance-lab/qwen3-14b/a100 and h100, 6 January 2026). They give 2,000
+    and 100 tokens 13% less than was measured there. Fast: of A100 the fastest engine of that page without
+    quantization; of H100 27,670 prompt tokens a second of Llama 3.1 8B with SGLang (github.com/sgl-project/sglang/pull/
+    1060, a comment of 13 August 2024), and ShareGPT in 50 s by the fastest engine. H200 has the H100's peak; fast is
+    its memory's bandwidth, 4.8 for 3.35 TB a second (NVIDIA's data sheets). Between slow and fast lies Qwen3-8B with
+    vLLM 0.9.2: 10,338 tokens of ShareGPT a second on A100, 13,305 on H100 (performance-lab/references/
+    the-impact-of-quantization-on-vllm-inference-performance on the same site, found on 29 November 2026).
     """
     slow, fast = (Rates(read, written, mfu * peak) for read, written, mfu in zip(prompt, new, MFU, strict=True))
     return slow, fast
