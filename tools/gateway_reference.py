@@ -20,7 +20,7 @@ def reference() -> str:
     rows = ["| path | fields that are read |", "|---|---|"]
     rows += [f"| `{path}` | {_names(dialect.model_fields)} |" for path, dialect in DIALECTS.items()]
     rows.append(f"| each, without effect | {_names(IGNORED.split())} |")
-    rows.append(f"| refused, as any other | {_names(' '.join(REFUSED.values()).split())} |")
+    rows.append(f"| refused, as any other | {_names(REFUSED)} |")
     return TABLE.sub(lambda _: "\n".join([*rows, ""]), PAGE.read_text(), count=1)
 
 

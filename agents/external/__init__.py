@@ -66,20 +66,14 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
                 work = ask_program(settings.url, task, settings.timeout)
             else:
                 work = recording.watch(settings.timeout)
-            given = await _first(asyncio.ensure_future(work), recording.ended)
-    if given.complaint:
-        tools.note(role, f"the end of the program's standard error:\n{given.complaint}")
+            working = asyncio.ensure_future(work)
+            try:
+                await asyncio.wait({working, recording.ended}, return_when=asyncio.FIRST_COMPLETED)
+                given = recording.ended.result() if recording.ended.done() else working.result()
+            finally:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
     return _answer(question, tools, recording, given, role)
-
-
-async def _first(work: asyncio.Future[ProgramAnswer], ended: asyncio.Future[ProgramAnswer]) -> ProgramAnswer:
-    """The program's answer, or the end of its trajectory where that comes first; the program is ended then."""
-    try:
-        await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-        return ended.result() if ended.done() else work.result()
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
 
 
 PAST_GATEWAY = (
@@ -89,6 +83,8 @@ PAST_GATEWAY = (
 
 def _answer(question: Question, tools: Tools, recording: Recording, given: ProgramAnswer, role: str) -> Answer:
     """The answer with its documents. Raises what its absence means: ProgramError, OutOfBudget, Unparsed."""
+    if given.complaint:
+        tools.note(role, f"the end of the program's standard error:\n{given.complaint}")
     seconds = [event.seconds for event in tools.events if isinstance(event, ModelCall)]
     if recording.out_of_budget and (given.answer is None or not seconds):
         raise OutOfBudget(role, f"{recording.out_of_budget}; then {given.problem or 'the program gave an answer'}")

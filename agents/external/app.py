@@ -30,10 +30,10 @@ from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
-from ratchet.agents.external.program import AnswerFields, ProgramAnswer, Task
+from ratchet.agents.external.program import AnswerFields, Body, ProgramAnswer, Task
 from ratchet.agents.external.protocols import Dialect
 from ratchet.agents.external.recording import Recording
 from ratchet.agents.external.translations import DIALECTS, MessagesRequest
@@ -71,7 +71,7 @@ class Gateway:
         """`lists`: programs come by themselves, and may see the trajectories and end them."""
         self.address, self.lists = address, lists
         self.server, self.users = contextlib.AsyncExitStack(), 0
-        self._open: dict[str, Recording] = {}
+        self.open: dict[str, Recording] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
     @contextlib.asynccontextmanager
@@ -83,29 +83,24 @@ class Gateway:
         turn = self._turns.setdefault(name, asyncio.Lock()) if name else contextlib.nullcontext()
         name = name or secrets.token_urlsafe(24)
         async with turn:
-            self._open[name] = recording
+            self.open[name] = recording
             try:
                 yield name
             finally:
-                del self._open[name]
+                del self.open[name]
                 await recording.close()
 
     def find(self, request: Request) -> Recording:
         """The trajectory that a request belongs to. ApiError 401 where it names none that is open."""
         key = bearer_token(request.headers) or request.headers.get("x-api-key", "")  # OpenAI's clients, and Anthropic's
         name = request.path_params.get("name") or unquote(request.headers.get(HEADER) or key)
-        if name in self._open:
-            return self._open[name]
+        if name in self.open:
+            return self.open[name]
         message = "no trajectory of this name is open: name it by the path /t/NAME/v1, the header "
         raise ApiError(401, f"{message}{HEADER} or the API key; it may have ended", code="invalid_api_key")
 
-    def tasks(self) -> list[Task]:
-        """The tasks of the open trajectories."""
-        opened = self._open.items()
-        return [Task.of(one.question, one.tools.sample, self.address, name, one.role) for name, one in opened]
 
-
-class EmbeddingsRequest(BaseModel):
+class EmbeddingsRequest(Body):
     """The body of POST /v1/embeddings."""
 
     model_config = ConfigDict(extra="forbid")
@@ -115,7 +110,7 @@ class EmbeddingsRequest(BaseModel):
     user: str = ""
 
 
-class SearchRequest(BaseModel):
+class SearchRequest(Body):
     """A search of a program."""
 
     query: str = Field(max_length=Limits().query_characters)
@@ -123,13 +118,13 @@ class SearchRequest(BaseModel):
     offset: int = Field(0, ge=0, le=1000)
 
 
-class Step(BaseModel):
+class Step(Body):
     """A remark of a program."""
 
     text: str = Field(max_length=MAX_REMARK)
 
 
-class OwnReward(BaseModel):
+class OwnReward(Step):
     """A program's reward of its own work."""
 
     reward: float = Field(ge=0, le=1)
@@ -201,7 +196,9 @@ def create_app(gateway: Gateway) -> FastAPI:
 
         @app.get("/trajectories")
         async def trajectories() -> dict[str, Any]:
-            return {"trajectories": [asdict(task) for task in gateway.tasks()]}
+            opened = gateway.open.items()
+            tasks = (Task.of(one.question, one.tools.sample, gateway.address, name, one.role) for name, one in opened)
+            return {"trajectories": [asdict(task) for task in tasks]}
 
     return app
 

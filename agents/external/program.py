@@ -28,7 +28,7 @@ from ratchet.core.config import Section
 from ratchet.core.errors import UserError
 from ratchet.core.http.clients import BadResponse, open_async_client, send_request
 from ratchet.core.records import Question
-from ratchet.core.text import plain_line, short_line, storable_value
+from ratchet.core.text import MAX_LEVELS, plain_line, short_line, storable_value
 from ratchet.inference.engine import EngineError
 from ratchet.inference.serving import subreaper
 from ratchet.inference.thoughts import without_thoughts
@@ -99,7 +99,16 @@ def _as_text(value: object) -> object:
 Text = Annotated[str, BeforeValidator(_as_text)]
 
 
-class AnswerFields(BaseModel):
+class Body(BaseModel):
+    """A JSON object that a program sends, with valid texts."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_valid_texts(cls, body: Any) -> Any:
+        return storable_value(body, levels=2 * MAX_LEVELS)  # that of a schema is the schema's own
+
+
+class AnswerFields(Body):
     """A program's own words: a JSON object with an `answer`."""
 
     answer: Text
@@ -256,13 +265,11 @@ def read_answer(output: str) -> ProgramAnswer:
         printed = short_line(output.strip().rpartition("\n")[2]) or "nothing"
         return ProgramAnswer(problem=f"the program gave no JSON object with an `answer`; its last line is: {printed}")
     try:
-        return ProgramAnswer(**AnswerFields.model_validate(storable_value(last)).model_dump())
+        return ProgramAnswer(**AnswerFields.model_validate(last).model_dump())
     except ValidationError as error:
         first = error.errors()[0]
-        name, given = ".".join(map(str, first["loc"])), short_line(json.dumps(first["input"]))
+        name, given = ".".join(map(str, first["loc"])) or "answer", short_line(repr(first["input"]))
         return ProgramAnswer(problem=f"the program's `{name}`: {first['msg']} ({given})")
-    except ValueError as error:
-        return ProgramAnswer(problem=f"the program's answer: {error}")
 
 
 async def _read_end(stream: asyncio.StreamReader, kept: bytearray, size: int) -> None:

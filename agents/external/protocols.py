@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
+from ratchet.agents.external.program import Body
 from ratchet.core.errors import fault_in
 from ratchet.core.http.openai import ApiError, ChatMessage, ChatRequest
-from ratchet.core.text import MAX_LEVELS, storable_value
 from ratchet.inference.completion import ChatTurn, Completion, FunctionCall
 from ratchet.inference.thoughts import split_thought
 from ratchet.inference.token_format import JOIN
@@ -37,7 +37,7 @@ IGNORED = (
     "thinking top_k top_p truncation user user_profile_id verbosity workspace_id"
 )
 """Fields without an effect in any API: sampling and thoughts are the run's, and the rest is a service's business."""
-REFUSED = {
+REASONS = {
     "the gateway keeps no state; send the whole input": "background background_options container conversation "
     "previous_response_id prompt thread",
     "a reply has no log-probabilities": "include:message.output_text.logprobs logprobs top_logprobs",
@@ -46,7 +46,8 @@ REFUSED = {
     "send tools": "function_call functions",
     "give the program such tools itself": "mcp_servers web_search_options",
 }
-"""Fields, and items of lists in ignored fields, that would change what an answer is, by the reason why they cannot."""
+REFUSED = {name: reason for reason, names in REASONS.items() for name in names.split()}
+"""Fields, and items of lists in ignored fields, that would change what an answer is, and why they cannot."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Reply:
         return counts | {f"{said}_tokens_details": {"reasoning_tokens": self.thoughts}}
 
 
-class Dialect(BaseModel):
+class Dialect(Body):
     """A request of one API."""
 
     model_config = ConfigDict(extra="allow")
@@ -93,19 +94,13 @@ class Dialect(BaseModel):
         """The same as the events of a stream."""
         raise NotImplementedError
 
-    @model_validator(mode="before")
-    @classmethod
-    def _with_valid_texts(cls, body: Any) -> Any:
-        return storable_value(body, levels=2 * MAX_LEVELS)  # that of a schema is the schema's own
-
     def check_fields(self) -> None:
         """Raise ApiError for a field that cannot be honoured. null, false and what is empty ask for nothing."""
-        reasons = {name: reason for reason, names in REFUSED.items() for name in names.split()}
         for name, value in (self.model_extra or {}).items():
             items = [f"{name}:{item}" for item in value] if isinstance(value, list) else []
-            wrong = next((item for item in items if item in reasons), name if name not in IGNORED.split() else "")
+            wrong = next((item for item in items if item in REFUSED), name if name not in IGNORED.split() else "")
             if value and wrong:
-                problem = reasons.get(wrong, "the gateway does not know this field; leave it out")
+                problem = REFUSED.get(wrong, "the gateway does not know this field; leave it out")
                 details = {"error_code": "thread_unsupported_request"} if name == "thread" else None
                 raise ApiError(400, f"{wrong}: {problem}", param=name, details=details)
 

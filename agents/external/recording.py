@@ -180,7 +180,8 @@ class Recording:
         forced, tools = forced_tools(asked), [*(request.tools or []), *asked.hidden]
         form = chat.calls if tools else None
         if tools and form is None:
-            raise refused("tools", f"the chat template of {role}'s model has no form for them")
+            way = "send none, or give it a model with tools (docs/guides/models.md#tools)"
+            raise refused("tools", f"the chat template of {role}'s model has no form for them; {way}")
         form, schema = None if request.tool_choice == "none" else form, None if forced else schema
         constrain = await asyncio.to_thread(_constraint, form, forced, tools, schema)
         position, new = self._history.find(opening, turns)

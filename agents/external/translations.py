@@ -150,9 +150,10 @@ class Toolbox:
         return self
 
     @cached_property
-    def shown(self) -> dict[Any, str]:
+    def shown(self) -> dict[str, str]:
         """The description of each hidden tool, by its name."""
-        return {tool["function"].get("name"): json.dumps(tool["function"], ensure_ascii=False) for tool in self.hidden}
+        functions = [tool["function"] for tool in self.hidden]
+        return {str(function.get("name")): json.dumps(function, ensure_ascii=False) for function in functions}
 
 
 def _function(tool: Mapping[str, Any], kind: str, where: str) -> tuple[str, Answer]:

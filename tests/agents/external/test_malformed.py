@@ -1,6 +1,9 @@
 """Requests that no client should send: each is a 400 in the form of its API, and nothing of it is lost silently."""
 
 import json
+from collections.abc import Iterator
+from copy import deepcopy
+from random import Random
 from typing import Any
 
 import httpx
@@ -41,6 +44,10 @@ def chat(**more: Any) -> tuple[str, dict[str, Any]]:
 
 
 SAME = {"type": "function", "function": {"name": "f"}}
+SHOWN: list[dict[str, Any]] = [
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "tool_reference"}]}]},
+]
 IMAGE = [{"role": "user", "content": [{"type": "image", "source": {}}]}]
 REFUSED: list[tuple[tuple[str, dict[str, Any]], str, str]] = [
     (chat(tools=[SAME, SAME]), "tools", "tools.1.function.name: two tools have the name 'f'"),
@@ -68,6 +75,7 @@ REFUSED: list[tuple[tuple[str, dict[str, Any]], str, str]] = [
     (messages({"name": "f", "input_schema": {}}, {"type": "custom", "name": "f"}), "tools", "two tools have the name"),
     (messages(messages=IMAGE), "messages.0.content", "'image'"),
     (messages(messages=[{"role": "user", "content": [{"type": ["text"]}]}]), "messages.0.content", "cannot be read"),
+    (messages({"name": {"a": 1}, "input_schema": {}, "defer_loading": True}, messages=SHOWN), "tools", "no name"),
     (messages(thread={"id": "t"}), "thread", "keeps no state"),
 ]
 
@@ -90,6 +98,36 @@ async def test_what_cannot_be_read_is_refused_by_its_name_and_noted() -> None:
     assert all(says in note for says, note in zip(read, noted, strict=True))
 
 
+@pytest.mark.slow
+async def test_no_request_is_the_gateways_own_failure() -> None:
+    """Requests with a part that is lost, doubled, or something else."""
+    random, other = Random(1), [None, True, -1, 1e99, "", "\ud800", [], {}, [[None]], {"type": []}, {"type": "custom"}]
+
+    def parts(value: Any) -> Iterator[tuple[Any, Any]]:
+        for key in [*value] if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+            yield value, key
+            yield from parts(value[key])
+
+    async def program(client: httpx.AsyncClient) -> str:
+        for _ in range(400):
+            path, body = deepcopy(random.choice([asked for asked, _, _ in REFUSED if len(str(asked)) < 5000]))
+            for _ in range(random.choice([1, 1, 3])):
+                holder, key = random.choice([*parts(body)])
+                if random.random() < 0.7:
+                    holder[key] = deepcopy(random.choice([*other, body, holder]))
+                elif isinstance(holder, dict):
+                    del holder[key]
+                else:
+                    holder.append(holder[key])
+            content, headers = json.dumps({"model": "m", **body}), {"content-type": "application/json"}
+            answer = await client.post(f"/v1/{path}", content=content, headers=headers)
+            assert answer.status_code in (200, 400), content
+        await say(client, [user("x")])
+        return "Ada"
+
+    assert (await record(program, numbered, tools=True)).status == "finished"
+
+
 async def test_a_tool_that_two_searches_found_is_one() -> None:
     found = [{"type": "tool_search_call", "call_id": id, "arguments": {}} for id in "ab"]
     results = [{"type": "tool_search_output", "call_id": id, "tools": [in_space("s", "f")]} for id in "ab"]
@@ -107,9 +145,9 @@ async def test_a_tool_that_two_searches_found_is_one() -> None:
 async def test_half_a_character_in_what_names_a_call_is_replaced() -> None:
     """Python's and JavaScript's encoders write it, and no tokenizer reads it."""
     offered = {"messages": {"name": "f", "input_schema": {}}, "responses": FUNCTION}
+    half = "\ud800"
 
-    async def program(client: httpx.AsyncClient) -> str:
-        half = "\ud800"
+    async def program(client: httpx.AsyncClient) -> None:
         call = {"type": "tool_use", "input": {}, "id": half, "name": half}
         blocks: list[dict[str, Any]] = [{"role": "assistant", "content": [call]}]
         blocks.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": half, "content": half}]})
@@ -122,9 +160,13 @@ async def test_half_a_character_in_what_names_a_call_is_replaced() -> None:
             content = json.dumps({"model": "m", "tools": [offered[path]], **body})
             answer = await client.post(f"/v1/{path}", content=content, headers={"content-type": "application/json"})
             assert answer.status_code == 200, answer.text
-        return "Ada"
+        for path, body in ("step", {"text": half}), ("finish", {"answer": half}):
+            content = json.dumps(body)
+            answer = await client.post(f"/{path}", content=content, headers={"content-type": "application/json"})
+            assert answer.status_code == 200, answer.text
+        return None
 
-    await record(program, numbered, tools=True)
+    assert (await record(program, numbered, tools=True)).answer == "?"
 
 
 async def test_a_custom_tool_that_is_called_with_more_than_its_text_has_no_other_words_in_the_history() -> None:

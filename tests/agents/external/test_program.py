@@ -85,7 +85,7 @@ print("done")
         (
             "ask('x'); print(json.dumps({'answer': None}))",
             "unparsed",
-            "`answer`: Input should be a valid string (null)",
+            "`answer`: Input should be a valid string (None)",
         ),
         ("ask('x'); print(json.dumps({'answer': 'a', 'documents': 1}))", "unparsed", "`documents`: Input should be"),
         ("ask('x'); print({'answer': 3})", "unparsed", "an `answer`; its last line is: {'answer': 3}"),
