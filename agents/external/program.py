@@ -33,6 +33,8 @@ from ratchet.inference.engine import EngineError
 from ratchet.inference.serving import subreaper
 from ratchet.inference.thoughts import without_thoughts
 
+BILLING = ("x-anthropic-billing-header:",)
+
 
 class Settings(Section):
     """The program, and what it may use. Without `command` and `url`, programs come to the gateway by themselves."""
@@ -53,9 +55,7 @@ class Settings(Section):
     """Where it searches: `index`, or a name under `sources`."""
     documents: int = Field(3, gt=0)
     """Number of documents of a search that names none."""
-    left_out_lines: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        ("x-anthropic-billing-header:",), exclude_if=lambda lines: lines == ("x-anthropic-billing-header:",)
-    )
+    left_out_lines: tuple[Annotated[str, Field(min_length=1)], ...] = Field(BILLING, exclude_if=BILLING.__eq__)
     """Beginnings of lines of system messages that the model is not shown: Claude Code's first may differ in each
     request."""
     port: int = Field(8400, ge=0, le=65535)

@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Position:
-    """The end of an assistant's turn in a conversation."""
+    """The end of an assistant's turn in a conversation, after so many tokens of a row."""
 
     dialogue: Dialogue
     row: Row
     tokens: int
-    """Tokens of the row up to here."""
     turns: int
 
     @property

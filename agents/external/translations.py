@@ -37,10 +37,7 @@ UNSAID: dict[str, Any] = {"type": "exec", "env": {}}
 
 
 def chat_messages(items: Iterable[tuple[str, Mapping[str, Any]]], tools: Toolbox) -> list[Answer]:
-    """Items as messages of chat completions, a call in the assistant's message before it. ApiError.
-
-    `items`: each with what its request calls it.
-    """
+    """Items, each with what its request calls it, as messages: a call in the assistant's before it. ApiError."""
     messages: list[Answer] = []
     for where, item in items:
         kind = str(item.get("type", "message"))
@@ -116,11 +113,8 @@ class Toolbox:
     """The tools of a request as functions, and what their own API calls them."""
 
     def __init__(self) -> None:
-        self.offered: Functions = []
-        self.hidden: Functions = []
-        """Tools that the model may call and that the prompt does not name: the program shows them in a message."""
-        self.left_out: list[str] = []
-        """Names of tools that a service would run itself, of which the model is not told."""
+        self.offered, self.hidden, self.left_out = Functions(), Functions(), list[str]()
+        """As `Chat` has them."""
         self.own: dict[str, tuple[str, Mapping[str, Any]]] = {}
         """(the type in its own API, the keys that name it there) by the name of the function."""
 

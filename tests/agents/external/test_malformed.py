@@ -101,7 +101,8 @@ async def test_what_cannot_be_read_is_refused_by_its_name_and_noted() -> None:
 @pytest.mark.slow
 async def test_no_request_is_the_gateways_own_failure() -> None:
     """Requests with a part that is lost, doubled, or something else."""
-    random, other = Random(1), [None, True, -1, 1e99, "", "\ud800", [], {}, [[None]], {"type": []}, {"type": "custom"}]
+    random = Random(1)
+    other: list[Any] = [None, True, -1, 1e99, "", "\ud800", [], {}, [[None]], {"type": []}, {"type": "custom"}]
 
     def parts(value: Any) -> Iterator[tuple[Any, Any]]:
         for key in [*value] if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
