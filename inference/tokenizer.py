@@ -9,7 +9,7 @@ from typing import Any
 
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.files import read_json_file
-from ratchet.core.http.environment import hub_reason, is_absent, leave_unreachable_hub, unreachable
+from ratchet.core.http.environment import hub_reason, leave_unreachable_hub
 from ratchet.core.tasks import time_limit
 from ratchet.core.text import short_line
 
@@ -41,8 +41,6 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
         hint = GGUF if any(Path(path).glob("*.gguf")) else "give the folder of a model"
         raise UserError(f"{path}: cannot load its tokenizer: there is no tokenizer.json; {hint}")
     leave_unreachable_hub(path)
-    if is_absent(path):
-        raise UserError(f"{path}: cannot load its tokenizer: {unreachable()}")
     try:
         if _is_plain(Path(path)):
             from transformers import PreTrainedTokenizerFast

@@ -84,25 +84,10 @@ def leave_unreachable_hub(name: str) -> None:
             setattr(sys.modules[module], switch, True)
 
 
-def is_absent(model: str) -> bool:
-    """Return whether a model is nowhere: no folder, nothing of it downloaded, and the hub was found not to answer. The
-    hub's libraries would say so too, after seconds of importing them."""
-    if Path(model).is_dir() or _endpoint() not in _unreachable:
-        return False
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return not (Path(HF_HUB_CACHE) / f"models--{model.replace('/', '--')}").is_dir()
-
-
 def hub_reason(error: BaseException, name: str) -> str:
     """Say in one line why something of the hub could not be loaded."""
-    if not Path(name).is_dir() and _endpoint() in _unreachable:
-        return unreachable()
-    return first_line(error)
-
-
-def unreachable() -> str:
-    """Say that the hub cannot be reached, and what to do."""
+    if Path(name).is_dir() or _endpoint() not in _unreachable:
+        return first_line(error)
     return (
         f"it is not on this machine, and the hub {_endpoint()} cannot be reached: give a local folder, or download it "
         "where there is a network"

@@ -1,14 +1,10 @@
 """A hub that cannot be reached costs seconds and one line, for models, encoders and data sets."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 
 from ratchet.core.config import EncoderConfig
 from ratchet.core.errors import UserError
@@ -19,11 +15,6 @@ from ratchet.inference.weights import load_causal_model
 from ratchet.questions.benchmark import HubDataset
 from ratchet.questions.load import _hub_rows
 from ratchet.retrieval.encoders.dense import model_folder
-from tests.helpers.commands import command_of
-from tests.helpers.pages import ROOT
-from tests.helpers.tiny_index import write_documents
-
-main = command_of("index")
 
 NAME = "nobody/no-such-thing-7b"
 
@@ -63,24 +54,3 @@ def test_it_is_one_line_within_seconds(load: Callable[[], object]) -> None:
         load()
     assert time.monotonic() - begun < 30
     assert os.environ["HF_HUB_OFFLINE"] == "1"
-
-
-PROGRAM = """
-import sys
-from ratchet.commands.main import run, run_command
-try:
-    run_command(lambda: run(["index", "--config", "c.yaml"]))
-finally:
-    print([name for name in ("transformers", "torch", "datasets") if name in sys.modules])
-"""
-
-
-@pytest.mark.slow
-def test_an_index_whose_tokenizer_is_nowhere_imports_nothing_that_takes_seconds(tmp_path: Path) -> None:
-    write_documents(tmp_path / "d.jsonl", [{"id": "a", "text": "The harbour of Velm"}])
-    config = {"run": "run", "models": {"agent": {"path": NAME}}, "index": {"path": "i", "documents": ["d.jsonl"]}}
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
-    python, variables = [sys.executable, "-c", PROGRAM], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(python, cwd=tmp_path, env=variables, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "[]\n")
-    assert done.stderr.count("\n") == 1 and "http://127.0.0.1:9 cannot be reached" in done.stderr
