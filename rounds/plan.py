@@ -243,10 +243,8 @@ def _measured_score(folder: Path, name: str, runs: int | None) -> Tokens | None:
     files = score_segments(folder, name, settings) if settings else []
     scores: dict[str, Score] = {}
     for score in (line.parse(data, Score) for file in files for line, data in file.lines()):
-        if (
-            score.trajectory in scores or len(scores) < MAX_TRAJECTORIES
-        ):  # the last one of a trajectory has all its runs
-            scores[score.trajectory] = score
+        if score.trajectory in scores or len(scores) < MAX_TRAJECTORIES:
+            scores[score.trajectory] = score  # the last one has all its runs
     spent = _spent(verdict for score in scores.values() for verdict in score.verdicts)
     done = sum(len(score.runs) for score in scores.values())
     return spent * (runs / done if runs and done else 1 / len(scores)) if spent.calls else None
