@@ -210,9 +210,10 @@ def read_turns(request: ProgramRequest, left_out_lines: tuple[str, ...] = ()) ->
 
 
 def _read_turn(number: int, message: ProgramMessage, left_out_lines: tuple[str, ...]) -> ChatTurn:
-    text = message.text(f"messages.{number}.content")
-    if message.role == "function" or (message.model_extra or {}).get("function_call"):
-        raise refused("messages", f"{number}: send calls as tool_calls, and a result as a message of role tool")
+    extra = message.model_extra or {}
+    text = message.text(f"messages.{number}.content") or str(extra.get("refusal") or "")
+    if message.role == "function" or extra.get("function_call") or extra.get("audio"):
+        raise refused("messages", f"{number}: send text, calls as tool_calls, and results as messages of role tool")
     if message.role == "system" or message.role == "developer":
         return ChatTurn("system", "\n".join(line for line in text.split("\n") if not line.startswith(left_out_lines)))
     if message.role != "assistant":

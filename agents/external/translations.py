@@ -130,7 +130,7 @@ class Toolbox:
             at = f"{where}.{number}"
             if kind == "namespace":
                 self.add(tool.get("tools"), f"{at}.tools", tool.get("name"), hidden)
-            elif SERVICE_TOOLS.match(kind):
+            elif SERVICE_TOOLS.match(kind) or "direct" not in str(tool.get("allowed_callers") or "direct"):
                 self.left_out.append(str(tool.get("name") or kind))
             else:
                 kind, function = _function(tool, kind, at)

@@ -56,7 +56,11 @@ async def test_claude_codes_session_is_one_conversation() -> None:
     effect, and a failed tool."""
     same = {
         "max_tokens": 64,
-        "tools": [*CLAUDE_TOOLS, {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}],
+        "tools": [
+            *CLAUDE_TOOLS,
+            {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
+            {"name": "Coded", "input_schema": QUERY, "allowed_callers": ["code_execution_20260120"]},
+        ],
         "metadata": {"user_id": "u"},
         "thinking": {"type": "adaptive", "display": "omitted"},
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
@@ -87,7 +91,7 @@ async def test_claude_codes_session_is_one_conversation() -> None:
     before, _, behind = shown.partition(calling("Find", query="fetch"))
     assert "Fetches." not in before and "Fetches." in behind, "a deferred tool is described where a result names it"
     assert "<tool_response>Error: no such page</tool_response>" in shown
-    assert notes(trajectory) == ["the model was not told of the tool web_search, which is the service's own"]
+    assert [note.split()[8] for note in notes(trajectory)] == ["Coded,", "web_search,"]
     assert learnt(trajectory) == ["<|im_end|>".join([*replies, ""])]
 
 

@@ -53,7 +53,11 @@ REFUSED: list[tuple[tuple[str, dict[str, Any]], str, str]] = [
     (chat(tools=[SAME, SAME]), "tools", "tools.1.function.name: two tools have the name 'f'"),
     (chat(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools", "character 2 is ' '"),
     (chat(messages=[user("x"), {"role": "assistant", "function_call": {}, "content": "y"}, user("z")]), "", ""),
-    (chat(messages=[{"role": "assistant", "function_call": {"name": "f"}}]), "messages", "send calls as tool_calls"),
+    (chat(messages=[{"role": "assistant", "function_call": {"name": "f"}}]), "messages", "calls as tool_calls"),
+    (chat(messages=[{"role": "assistant", "audio": {"id": "a"}}, user("x")]), "messages", "send text"),
+    (chat(messages=[user("x"), {"role": "assistant", "content": "said"}]), "messages", "the last one must be"),
+    (chat(n=2), "n", "Input should be 1"),
+    (chat(messages=[{"role": "user", "content": [{"type": "image_url"}]}]), "messages.0.content", "'image_url'"),
     (responses({"type": []}), "input.1", "an item of type"),
     (responses({"type": {"a": 1}, "role": "user", "content": "x"}), "input.1", "an item of type"),
     (responses({**CALL, "type": None}), "input.1", "an item of type"),
@@ -93,7 +97,7 @@ async def test_what_cannot_be_read_is_refused_by_its_name_and_noted() -> None:
 
     trajectory = await record(program, numbered, tools=True)
     noted = [event.text for event in trajectory.events if isinstance(event, Note)]
-    read = [says for _, _, says in REFUSED if says not in ("", "levels deep", "valid dictionary")]
+    read = [says for _, _, says in REFUSED if says not in ("", "levels deep", "valid dictionary", "Input should be 1")]
     assert len(noted) == len(read), "a body that is none of the API's is no request of a trajectory yet"
     assert all(says in note for says, note in zip(read, noted, strict=True))
 
@@ -113,7 +117,7 @@ async def test_no_request_is_the_gateways_own_failure() -> None:
         for _ in range(400):
             path, body = deepcopy(random.choice([asked for asked, _, _ in REFUSED if len(str(asked)) < 5000]))
             for _ in range(random.choice([1, 1, 3])):
-                holder, key = random.choice([*parts(body)])
+                holder, key = random.choice([*parts({"body": body})])
                 if random.random() < 0.7:
                     holder[key] = deepcopy(random.choice([*other, body, holder]))
                 elif isinstance(holder, dict):
@@ -127,6 +131,14 @@ async def test_no_request_is_the_gateways_own_failure() -> None:
         return "Ada"
 
     assert (await record(program, numbered, tools=True)).status == "finished"
+
+
+async def test_a_refusal_in_the_history_is_what_was_said() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        await say(client, [user("x"), {"role": "assistant", "content": None, "refusal": "I will not."}, user("y")])
+        return "Ada"
+
+    assert "I will not." in texts(await record(program, numbered))[0]
 
 
 async def test_a_tool_that_two_searches_found_is_one() -> None:
