@@ -102,7 +102,7 @@ def serving_pooler(path: Path, folder: Path) -> Iterator[str]:
     with log.open("w") as output:
         process = subprocess.Popen(
             [*command, *words, "--enforce-eager"],
-            env=os.environ | UNCOMPILED | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            env=preloaded(OMP_NUM_THREADS="1", **UNCOMPILED),
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -58,7 +58,8 @@ def server(fake: FakeVllm, tmp_path: Path, **settings: Any) -> Server:
 
 
 async def run(made: Server, *command: str, **environment: str) -> int:
-    return await Supervisor([made], {"m-1": ["cpu"]}).run(command, {**os.environ, **environment}, lambda: None)
+    with made.port_socket:
+        return await Supervisor([made], {"m-1": ["cpu"]}).run(command, {**os.environ, **environment}, lambda: None)
 
 
 def waiting(marker: Path) -> list[str]:

@@ -52,6 +52,19 @@ def hand_over(words: list[str], address: str) -> None:
     os._exit(status)
 
 
+def fork_engines() -> None:
+    """vLLM's server for CPUs spawns the process of its engine, which takes as long to import all modules as the server
+    took: let it fork, as the server for GPUs does."""
+    import multiprocessing  # late: no other command needs it
+
+    context = multiprocessing.get_context
+    multiprocessing.get_context = lambda method=None: context(  # type: ignore[assignment]
+        "fork" if method == "spawn" else method
+    )
+
+
 command = [word for word in sys.orig_argv[1:] if word not in ("-u", "-P")]
 if ADDRESS in os.environ and command and is_command(command):
     hand_over(command, os.environ[ADDRESS])
+if command[1:2] == ["vllm.entrypoints.openai.api_server"]:
+    fork_engines()
