@@ -31,6 +31,7 @@ def code_command(code: str, *arguments: object) -> list[str]:
 
 
 if __name__ == "__main__":
-    program = sys.argv.pop(1)
+    options = {"-u", "-c"}.intersection(sys.argv[1:3])  # of pytest-xdist
+    program = sys.argv.pop(1 + len(options))
     sys.path[0] = str(Path.cwd())
     exec(compile(program, "<argument>", "exec"), {"__name__": "__main__"})

@@ -1,5 +1,6 @@
 """A real vLLM server on the CPU, started as users start it, by `ratchet models serve`: for tests marked `vllm`."""
 
+import json
 import os
 import secrets
 import signal
@@ -29,8 +30,21 @@ COMPUTING = {
     "kv-cache-memory-bytes": 500_000_000,
     "distributed-executor-backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor",
 }
-"""For a server: it computes in the process of the engine, since vLLM's modules take each process seven seconds to
-import."""
+"""For a server: it computes in the process of the engine."""
+
+FORKED = """
+import json, os, runpy, sys
+import sitecustomize, vllm.entrypoints.openai.api_server
+
+sitecustomize.fork_engines()
+for words in json.loads(sys.argv[1]):
+    if not os.fork():
+        sys.argv[1:] = words
+        runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__", alter_sys=True)
+        sys.exit()
+os.wait()
+"""
+"""Servers with these arguments, of one process that imports vLLM's modules."""
 
 
 def vllm_model(path: str, max_context: int = 1024, **arguments: Any) -> dict[str, Any]:
@@ -92,24 +106,25 @@ def serving(path: str, folder: Path, max_context: int = 1024, **arguments: Any) 
 
 
 @contextmanager
-def serving_pooler(path: Path, folder: Path) -> Iterator[str]:
-    """A server of an encoder or a cross-encoder, started as vLLM's documentation does; the address of its API."""
-    port = free_port()
-    command = [str(VLLM), "-m", "vllm.entrypoints.openai.api_server", "--model", str(path), "--host", "127.0.0.1"]
-    arguments = {"port": port, "dtype": "float32", **COMPUTING}
-    words = [word for key, value in arguments.items() for word in (f"--{key}", str(value))]
+def serving_poolers(folder: Path, *models: Path) -> Iterator[list[str]]:
+    """Servers of encoders and cross-encoders; the addresses of their APIs."""
+    ports = [free_port() for _ in models]
+    arguments = {"host": "127.0.0.1", "dtype": "float32", **COMPUTING}
+    words = ["--enforce-eager", *(word for key, value in arguments.items() for word in (f"--{key}", str(value)))]
     log = folder / "vllm.log"
+    own = [[f"--model={model}", f"--port={port}", *words] for model, port in zip(models, ports, strict=True)]
     with log.open("w") as output:
         process = subprocess.Popen(
-            [*command, *words, "--enforce-eager"],
+            [str(VLLM), "-c", FORKED, json.dumps(own)],
             env=preloaded(OMP_NUM_THREADS="1", **UNCOMPILED),
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     try:
-        wait_for(lambda: _healthy(port), process=process)
-        yield f"http://127.0.0.1:{port}/v1"
+        for port in ports:
+            wait_for(lambda port=port: _healthy(port), process=process)  # type: ignore[misc]
+        yield [f"http://127.0.0.1:{port}/v1" for port in ports]
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

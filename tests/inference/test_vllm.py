@@ -18,7 +18,7 @@ import httpx
 import jsonschema
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -77,6 +77,8 @@ FORM = {
 class Served:
     model: ModelConfig
     adapter: str
+    peft: torch.nn.Module
+    """The model with the adapter in this process."""
 
     async def raw(self, body: dict[str, Any], path: str = "completions") -> Any:
         """What the server itself says, past our client."""
@@ -101,7 +103,7 @@ def served(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             torch.nn.init.normal_(weight, std=0.05)
     peft.save_pretrained(folder / "adapter")
     with serving(str(smollm2), folder, max_context=WINDOW, **{"max-lora-rank": 8}) as served:
-        yield Served(served, str(folder / "adapter"))
+        yield Served(served, str(folder / "adapter"), peft.eval())
 
 
 @pytest.fixture(scope="module")
@@ -307,10 +309,8 @@ async def sampled(engine: Engine, adapter: str) -> list[Trajectory]:
 
 
 async def test_a_trajectory_of_either_engine_trains_and_replays_with_the_other(
-    served: Served, local: LocalEngine, smollm2: Path
+    served: Served, local: LocalEngine
 ) -> None:
-    model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)
-    trained = PeftModel.from_pretrained(model, served.adapter).eval()
     async with client(served) as remote:
         for engine in (remote, local):
             trajectories = await sampled(engine, served.adapter)
@@ -324,7 +324,7 @@ async def test_a_trajectory_of_either_engine_trains_and_replays_with_the_other(
                 ids, learnt = list(row.ids), [n for n, mask in enumerate(row.loss_mask) if mask]
                 # What training computes on the row, and what vLLM thinks of the same tokens.
                 with torch.no_grad():
-                    logits = trained(torch.tensor([ids])).logits[0].log_softmax(-1)
+                    logits = served.peft(torch.tensor([ids])).logits[0].log_softmax(-1)
                 ours = [float(logits[n - 1, ids[n]]) for n in learnt]
                 body = {"model": load_request(served.adapter)["lora_name"], "prompt": ids, "max_tokens": 1}
                 answer = await served.raw(body | {"prompt_logprobs": 0})
