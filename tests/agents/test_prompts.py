@@ -15,7 +15,6 @@ from ratchet.commands.config import open_config
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import known_plugins
-from ratchet.core.records import Trajectory
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, told
 from tests.helpers.commands import command_of
 from tests.helpers.playing import CLAIM, engine, play
@@ -32,24 +31,6 @@ def folder_of(name: str, folder: Path, **texts: str) -> str:
     own = load_system(SystemConfig(name=name)).prompts
     list(write_prompts({slot: Prompt(texts.get(slot, prompt.text)) for slot, prompt in own.items()}, folder))
     return str(folder)
-
-
-def without_times(trajectory: Trajectory) -> dict[str, Any]:
-    return json.loads(trajectory.model_dump_json(), object_hook=lambda o: {k: o[k] for k in o if k not in TIMES})
-
-
-TIMES = ("at", "seconds")
-
-
-@pytest.mark.slow
-@each_variant
-async def test_prompts_that_are_written_and_read_back_change_nothing(
-    name: str, settings: Settings, tmp_path: Path
-) -> None:
-    own, _ = await play_any(name, settings)
-    same, _ = await play_any(name, settings, prompts=folder_of(name, tmp_path / "prompts"))
-    assert own.status in ("finished", "out_of_budget") and own.model_calls
-    assert without_times(same) == without_times(own)
 
 
 def identity(name: str, prompts: str | None = None) -> dict[str, Any]:

@@ -126,15 +126,15 @@ def test_the_run_of_the_config_is_read_where_it_samples_alike(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_killed_ablation_is_finished_by_the_same_command(tmp_path: Path) -> None:
     path = make_ablation(tmp_path, delay=0.02)
-    process = subprocess.Popen([sys.executable, *words(path)], cwd=ROOT, env=preloaded())
+    process = subprocess.Popen([sys.executable, *words(path, seeds="1")], cwd=ROOT, env=preloaded())
     wait_for(lambda: (run_of(path, "two", 1).path / "ledger.jsonl").exists(), process=process)
     kill(process)
     finished = read_ledger(run_of(path, "best", 1))
-    done = ablate(path)
+    done = ablate(path, seeds="1")
     assert done.returncode == 0, done.stdout
     assert read_ledger(run_of(path, "best", 1)) == finished, "what was finished is not repeated"
-    assert all(len(keys(run_of(path, arm, seed))) == SAMPLED for arm in ("best", "two", "short") for seed in (1, 2))
-    assert all(float(row["mean_seed_1"]) >= 0 and float(row["mean_seed_2"]) >= 0 for row in table(path))
+    assert all(len(keys(run_of(path, arm, 1))) == SAMPLED for arm in ("best", "two", "short"))
+    assert all(float(row["mean_seed_1"]) >= 0 for row in table(path))
 
 
 @pytest.mark.parametrize(

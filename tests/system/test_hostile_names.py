@@ -1,4 +1,4 @@
-"""Names of configs, data and models go into cards, scripts, pages and tables as text: parsers find nothing else."""
+"""Names of configs, data and models go into cards, scripts and tables as text: parsers find nothing else."""
 
 import ast
 import io
@@ -23,8 +23,6 @@ from ratchet.evaluation.tables.comparison import print_measures, print_summary
 from ratchet.evaluation.tables.suite import print_suite
 from ratchet.export.dataset import DatasetMember, _card
 from ratchet.inference.adapters import adapter_digest
-from ratchet.report.gather import gather
-from ratchet.report.page import render
 from ratchet.slurm.plan import Job
 from ratchet.slurm.site import Site
 from ratchet.slurm.submit import Submission, script_of
@@ -33,7 +31,6 @@ from tests.evaluation.tables.test_widths import NAMES as ARMS
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.commands import command_of
-from tests.helpers.handmade_run import make_run
 from tests.helpers.hostile import IN_A_PATH, NAMES
 from tests.helpers.trained import make_trained
 
@@ -194,24 +191,6 @@ def test_an_export_of_a_folder_with_a_hostile_name(trained: Path, tmp_path: Path
         card = (tmp_path / "out" / form / "README.md").read_text()
         assert [token.tag for token in tokens(card) if token.type.endswith("_open")] == ["h1", "p"]
         assert plain_line(IN_A_PATH) in words(card)
-
-
-# Pages
-
-
-def test_a_page_of_a_run_with_hostile_names(tmp_path: Path) -> None:
-    from tests.report.test_page import Page
-
-    pages = []
-    for name in (HARMLESS, IN_A_PATH):
-        (tmp_path / name).mkdir()
-        config, folder = make_run(tmp_path / name, train=4, test=4)
-        results = folder.evaluation / "results.json"
-        results.write_text(results.read_text().replace('"no retrieval"', json.dumps(name)))
-        (tmp_path / name / "run").rename(tmp_path / name / name)
-        config = config.model_copy(update={"run": str(tmp_path / name / name)})
-        pages.append(Page(render(config, gather(config, RunFolder(config.folder).round(1), 10))))
-    assert [tag for tag, _ in pages[0].elements] == [tag for tag, _ in pages[1].elements]
 
 
 # Scripts and commands

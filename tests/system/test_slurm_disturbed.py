@@ -1,4 +1,4 @@
-"""Jobs of a real SLURM that are preempted, out of time, without a controller or started twice: the result is the same.
+"""Jobs of a real SLURM that are preempted, out of time or without a controller: the result is the same.
 
 The model is a script, so a run has one result; `undisturbed` has it.
 """
@@ -80,14 +80,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def twice(site: Site) -> list[int]:
-    """The same job, submitted twice at once; begun early, as it takes long."""
-    return [site.submit("twice", settings=("sampling.concurrency=3",)) for _ in range(2)]
-
-
-@pytest.fixture(scope="module")
-def out_of_time(site: Site, twice: list[int]) -> int:
-    """A job whose time will soon be over, though it has begun to write; also begun early.
+def out_of_time(site: Site) -> int:
+    """A job whose time will soon be over, though it has begun to write; begun early, as it takes long.
 
     SLURM looks at time limits every 30 s, and warns where less than 30 s more than `--signal` says are left: a limit
     given at the start would have to allow for how long the job takes to begin on a busy machine. The warning comes
@@ -100,7 +94,7 @@ def out_of_time(site: Site, twice: list[int]) -> int:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(site: Site, out_of_time: int, twice: list[int]) -> dict[str, Any]:
+def undisturbed(site: Site, out_of_time: int) -> dict[str, Any]:
     site.cluster.wait(site.submit("undisturbed"), "COMPLETED")
     return site.result("undisturbed")
 
@@ -117,17 +111,6 @@ def test_a_preempted_job_goes_on_where_it_was(site: Site, undisturbed: dict[str,
     assert ended["Restarts"] == "1"
     assert site.result("preempted") == undisturbed
     assert site.sampled("preempted")[: len(before)] == before, "what was done is done again"
-
-
-def test_of_a_job_that_was_submitted_twice_one_writes_at_a_time(
-    site: Site, undisturbed: dict[str, Any], twice: list[int]
-) -> None:
-    for job in twice:
-        site.cluster.wait(job, "COMPLETED")
-    segment = site.round("twice").trajectories / "part-0.jsonl"
-    waited = [f"waiting for {segment}" in site.cluster.log(job) for job in twice]
-    assert sorted(waited) == [False, True], [site.cluster.log(job) for job in twice]
-    assert site.result("twice") == undisturbed
 
 
 def test_a_job_requeues_itself_before_its_time_limit(site: Site, undisturbed: dict[str, Any], out_of_time: int) -> None:

@@ -21,11 +21,9 @@ from ratchet.sampling.store import Trajectories
 from ratchet.training.lessons import action_lessons
 from ratchet.training.objectives.objective import load_objective
 from ratchet.training.rows import has_lessons, read_rows, split_rows
-from tests.helpers.attempts import OBJECTIVES, REWARDS, attempt, label_logps, make_attempts, rows_of
+from tests.helpers.attempts import REWARDS, attempt, label_logps, make_attempts, rows_of
 from tests.helpers.world import make_run, prepared_rows
-from tests.training.test_objective_processes import defined_loss
-
-WEIGHTS = {"coordinator": 0.5, "searcher": 2.0}
+from tests.training.test_objective_processes import SETTINGS, WEIGHTS, defined_loss
 
 
 def dev_rows(config: Config, folder: RoundFolder) -> list[dict[str, Any]]:
@@ -37,11 +35,9 @@ def dev_rows(config: Config, folder: RoundFolder) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["sft", *OBJECTIVES])
-def test_the_losses_are_the_defined_ones_with_the_weights_of_roles(tmp_path: Path, objective: str) -> None:
-    settings: dict[str, Any] = {"batch_size": 8, "micro_batch": 2, "max_steps": 8, "eval_steps": 4}
-    settings |= OBJECTIVES.get(objective, {}) | {"role_weights": WEIGHTS, "learning_rate": 0.02}
-    _, config, folder = make_attempts(tmp_path, **settings)
+def test_the_loss_of_sft_is_the_defined_one_with_the_weights_of_roles(tmp_path: Path) -> None:
+    """Those of the other objectives: test_objective_processes.py."""
+    _, config, folder = make_attempts(tmp_path, **SETTINGS)
     train_round(config, 1)
     log = {line["step"]: line["dev_loss"] for line in read_log(folder.training / "log.jsonl") if "dev_loss" in line}
     before = AutoModelForCausalLM.from_pretrained(config.models["agent"].path).eval()
