@@ -1,6 +1,5 @@
 """docs/guides/python.md is run, block by block, on a small experiment in the places where `make demo` has its own."""
 
-import asyncio
 import re
 import subprocess
 import sys
@@ -59,21 +58,10 @@ def test_every_block_of_the_guide_runs(
 
 
 @pytest.mark.slow
-async def test_a_question_is_asked_where_an_event_loop_runs_already(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(place)
-    seen: list[str] = []
-    with Experiment("configs/demo.yaml") as experiment:
-        asked = experiment.ask("Who built Velm's harbour?", watch=lambda event: seen.append(event.kind))
-    assert asyncio.get_running_loop().is_running() and asked.policy == "base"
-    assert seen == [event.kind for event in asked.events] and "model" in seen
-
-
-@pytest.mark.slow
 async def test_an_experiment_opens_the_model_once_in_a_notebook_too(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where an event loop runs already, as it does here."""
     monkeypatch.chdir(place)
     opened: list[ScriptedEngine] = []
     original = ScriptedEngine.from_config
@@ -86,8 +74,10 @@ async def test_an_experiment_opens_the_model_once_in_a_notebook_too(
     question = "Who built Velm's harbour?"
     with Experiment("configs/demo.yaml", ["run=runs/own"]) as experiment:
         assert opened == [], "nothing is opened before it is needed"
-        first, second = experiment.ask(question), await experiment.aask(question)
-        assert first.answer == second.answer and len(opened) == 1
+        seen: list[str] = []
+        first = experiment.ask(question, watch=lambda event: seen.append(event.kind))
+        assert seen == [event.kind for event in first.events] and "model" in seen and first.policy == "base"
+        assert (await experiment.aask(question)).answer == first.answer and len(opened) == 1
         assert experiment.ask(question, adapter="runs/demo/round-1/adapter").policy != "base"
         assert [passage.id for passage in experiment.search(question, 1)] == ["velm#0"]
         sampled = experiment.sample(2)
