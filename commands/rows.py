@@ -17,6 +17,7 @@ from ratchet.core.records import Conversation, Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.text import plain_text
 from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.training.labels import labels_of
 from ratchet.training.rows import (
     Rows,
     TokenRow,
@@ -61,9 +62,7 @@ def print_summary(config: Config, number: int) -> None:
     print(summary(rows.table, rows.skipped))
     trained = rows.table["trajectory"].unique().to_pylist()
     stored = {trajectory.key: trajectory for trajectory in _read(rows, trained)}
-    training = config.training
-    learnt = training.thoughts == "trained", training.loss_on == "sequence"
-    actions = check_rows(table_rows(rows.table), stored, *learnt)
+    actions = check_rows(table_rows(rows.table), stored, labels_of(config))
     print(f"checked: the labels of {actions} actions equal the sampled ids, id for id")
 
 

@@ -3,10 +3,7 @@
 One row per conversation of a trainable role (Salemi et al. 2025, arXiv 2506.10844, section 3.2: one adapter for all
 trainable agents, the loss on their own actions, each given everything before it). The mask is 1 exactly on tokens that
 the model itself sampled in an action that was parsed; prompts, documents, templates, malformed actions and frozen roles
-are 0, and so are thoughts where `training.thoughts` is `masked`. With `training.loss_on: sequence` it is 1 on all
-tokens of the same rows but the first.
-
-A program's side calls give no row (`training.conversations`), which is decided here: their record is whole.
+are 0. `training.labels` has what settings change of this.
 
 Rows are never cut: one longer than the limit is skipped and counted, because half an action teaches a wrong end.
 Equal rows (ties that took the same steps) all stay: in the paper's sum every kept trajectory counts once.
@@ -27,7 +24,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -35,10 +31,11 @@ import pyarrow.parquet as pq
 from ratchet.core.config import Config, TrainingConfig, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic
-from ratchet.core.records import Conversation, ModelCall, Record, Selection, Trajectory, content_key
+from ratchet.core.records import Record, Selection, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder, segment_digest
 from ratchet.rewards.summary import single_answer
 from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.labels import Labels, labels_of, side_calls
 from ratchet.training.lessons import (
     LESSON_FIELDS,
     action_lessons,
@@ -68,6 +65,7 @@ LESSON_SCHEMA = pa.schema([*SCHEMA, *LESSON_FIELDS])
 
 FIX = "delete the file, and the next training rebuilds it"
 
+EVERY_ACTION = Labels()
 SIDE_CALL = "side call of the program (training.conversations)"
 """The reason for which a conversation gives no row."""
 
@@ -180,15 +178,11 @@ def check_ids_are_known(trajectory: Trajectory) -> None:
 
 
 def build_rows(
-    trajectory: Trajectory,
-    max_length: int,
-    thoughts: bool = True,
-    whole: bool = False,
-    conversations: str = "all",
+    trajectory: Trajectory, max_length: int, labels: Labels = EVERY_ACTION, conversations: str = "all"
 ) -> tuple[list[TokenRow], list[str]]:
     """Rows of a trajectory, in the order of its conversations; and why others of trainable roles became no row.
 
-    `thoughts`: they are learnt as well. `whole`: all tokens are. `conversations`: which of them, as for `side_calls`.
+    `conversations`: which of them, as for `side_calls`.
     Raises UserError where it was recorded as text.
     """
     check_ids_are_known(trajectory)
@@ -201,12 +195,10 @@ def build_rows(
         if number in left_out:
             skipped.append(SIDE_CALL)
             continue
-        mask = loss_mask(conversation, thoughts)
+        mask = labels.mask(conversation)
         if not any(mask) or len(mask) > max_length:
             skipped.append("too long" if any(mask) else "no parsed action")
             continue
-        if whole:
-            mask = (0, *[1] * (len(mask) - 1))
         row = TokenRow(
             trajectory=trajectory.key,
             conversation=number,
@@ -218,46 +210,8 @@ def build_rows(
     return rows, skipped
 
 
-def side_calls(trajectory: Trajectory, learnt: str) -> set[int]:
-    """The numbers of the conversations that `training.conversations` leaves out of training: calls that a program makes
-    beside its work, for a title, a summary or a check of its quota. `learnt`: its value.
-
-    The final answer is in the reply that ends with it, or else has it; of several, in the last one with tools. Only a
-    program's conversations tell of tools, so no other system's are left out by default.
-    """
-    talks = trajectory.conversations
-    offered = {number for number, talk in enumerate(talks) if talk.tool_calls is not None}
-    if learnt == "all" or (learnt == "main" and not offered):
-        return set()
-    called = {number for number in offered if talks[number].tool_calls}
-    given = [text.strip() for text in (trajectory.answer, trajectory.explanation) if text.strip()]
-
-    def rank(call: ModelCall) -> tuple[bool, bool, bool]:
-        ends = any(call.text.rstrip().endswith(text) for text in given)
-        return ends, any(text in call.text for text in given), call.conversation in offered
-
-    final = max(reversed(trajectory.model_calls), key=rank, default=None)  # of equals the first here
-    last = {final.conversation} if final else set()
-    return set(range(len(talks))) - {"main": called | last, "tools": called, "answer": last}[learnt]
-
-
-def loss_mask(conversation: Conversation, thoughts: bool = True) -> tuple[int, ...]:
-    """1 on sampled tokens of parsed actions. The first token of a dialogue has no context to be predicted from.
-    `thoughts`: on those of thoughts as well."""
-    mask = np.zeros(len(conversation.ids), dtype=np.int8)
-    for span in conversation.spans:
-        if span.sampled and span.parsed and (thoughts or not span.thought):
-            mask[span.start : span.end] = 1
-    if len(mask) and mask[0]:
-        raise ValueError(f"conversation of {conversation.role}: its first token is marked as sampled")
-    return tuple(mask.tolist())
-
-
-def check_rows(
-    rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory], thoughts: bool = True, whole: bool = False
-) -> int:
-    """Assert that the labels are what was sampled, id for id; returns how many actions were compared. `thoughts`: they
-    are among the labels. `whole`: so is all else.
+def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory], labels: Labels = EVERY_ACTION) -> int:
+    """Assert that the labels are what was sampled, id for id; returns how many actions were compared.
 
     The spans made the masks, so this reads the other record of the same fact: the model calls of the trajectory's
     events. Raises ValueError, which would be a bug.
@@ -271,14 +225,14 @@ def check_rows(
             raise ValueError(f"{where}: differs from its conversation")
         if row.action is None and len(row.ids) != len(conversation.ids):
             raise ValueError(f"{where}: is cut")
-        labels = {at: row.ids[at] for at, learnt in enumerate(row.loss_mask) if learnt}
-        if not labels or 0 in labels:
+        learnt = {at: row.ids[at] for at, is_learnt in enumerate(row.loss_mask) if is_learnt}
+        if not learnt or 0 in learnt:
             raise ValueError(f"{where}: no loss token, or one without context")
         parsed = {(start, end) for start, end in conversation.actions() if row.action in (None, start)}
         unlearnt = {
             at
             for span in conversation.spans
-            if not span.sampled or (span.thought and not thoughts)
+            if not span.sampled or (span.thought and not labels.thoughts)
             for at in range(span.start, span.end)
         }
         sampled: dict[int, int] = {}
@@ -288,9 +242,9 @@ def check_rows(
                     raise ValueError(f"{where}: a malformed action at {call.start} is marked as parsed")
                 sampled |= {at: conversation.ids[at] for at in range(call.start, call.end) if at not in unlearnt}
                 actions += 1
-        if whole:
+        if labels.whole:
             sampled = dict(enumerate(conversation.ids[1:], 1))
-        if sampled != labels:
+        if not (learnt.items() <= sampled.items() if labels.pieces else learnt == sampled):
             raise ValueError(f"{where}: labels differ from the sampled ids")
     return actions
 
@@ -402,7 +356,7 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     selections = [part.selection for part in kept]
     check_lessons(objective, selections)
     stored = [part.digest for part in kept]
-    further: list[Any] = [training.loss_on] if training.loss_on == "sequence" else []
+    further: list[Any] = [training.loss_on] if training.loss_on != "actions" else []
     further += [training.role_weights] if training.role_weights else []
     further += [training.conversations] if training.conversations != "main" else []
     source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts, *further)
@@ -411,12 +365,13 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
         choices = [choice for selection in selections for choice in selection.trained]
         source = content_key(source, objective.name, objective.compares_actions, choices)
     if rows_source(path) != source:
+        labels = labels_of(config)
         if plain:
-            built = [_build_plain_table(part, training) for part in kept]
+            built = [_build_plain_table(part, training, labels) for part in kept]
         elif objective.compares_actions:
-            built = [_build_action_table(part, objective, training) for part in kept]
+            built = [_build_action_table(part, objective, training, labels) for part in kept]
         else:
-            built = [_build_lesson_table(part, objective, training) for part in kept]
+            built = [_build_lesson_table(part, objective, training, labels) for part in kept]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
         write_rows(path, table, source, sum((skipped for _, skipped in built), Counter()))
     rows = replace(read_rows(path), kept=tuple(kept))
@@ -431,16 +386,16 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     return rows
 
 
-def _build_plain_table(kept: KeptRound, training: TrainingConfig) -> Built:
-    table, skipped = _build_table(kept, kept.selection.kept, training)
+def _build_plain_table(kept: KeptRound, training: TrainingConfig, labels: Labels) -> Built:
+    table, skipped = _build_table(kept, kept.selection.kept, training, labels)
     learnt = kept_roles(kept.selection)
     is_learnt = [(key, role) in learnt or (key, "") in learnt for key, role in _trajectory_and_role(table)]
     return table.filter(pa.array(is_learnt, pa.bool_())), skipped
 
 
-def _build_lesson_table(kept: KeptRound, objective: Objective, training: TrainingConfig) -> Built:
+def _build_lesson_table(kept: KeptRound, objective: Objective, training: TrainingConfig, labels: Labels) -> Built:
     lessons = trajectory_lessons(kept.selection, objective, kept.prefix)
-    table, skipped = _build_table(kept, tuple(key for key, _ in lessons), training)
+    table, skipped = _build_table(kept, tuple(key for key, _ in lessons), training, labels)
     found = [lessons.get((key, role)) or lessons.get((key, "")) for key, role in _trajectory_and_role(table)]
     own = [lesson for lesson in found if lesson is not None]
     table = table.filter(pa.array([lesson is not None for lesson in found], pa.bool_()))
@@ -452,7 +407,7 @@ def _trajectory_and_role(table: pa.Table) -> Iterator[tuple[str, str]]:
     return zip(table["trajectory"].to_pylist(), table["role"].to_pylist(), strict=True)
 
 
-def _build_action_table(kept: KeptRound, objective: Objective, training: TrainingConfig) -> Built:
+def _build_action_table(kept: KeptRound, objective: Objective, training: TrainingConfig, labels: Labels) -> Built:
     """Rows of single actions: each is its conversation up to the end of the action."""
     every = action_lessons(kept.store.read(kept.questions), kept.selection, objective, kept.prefix)
     lessons = [(taken, lesson) for taken, lesson in every if training.role_weights.get(taken.action.role, 1)]
@@ -461,7 +416,6 @@ def _build_action_table(kept: KeptRound, objective: Objective, training: Trainin
         taught.setdefault(taken.trajectory, []).append(number)
     tables: dict[int, pa.Table] = {}
     skipped: Counter[str] = Counter()
-    thoughts = training.thoughts == "trained"
     for trajectory in kept.store.read(taught):
         left_out = side_calls(trajectory, training.conversations)
         for number in taught[trajectory.key]:
@@ -474,30 +428,33 @@ def _build_action_table(kept: KeptRound, objective: Objective, training: Trainin
                 skipped["too long"] += 1
                 continue
             conversation = trajectory.conversations[taken.action.conversation]
+            mask = (0,) * start + labels.mask(conversation)[start:end]
+            if not any(mask):
+                skipped["no value to learn"] += 1
+                continue
             row = TokenRow(
                 trajectory=trajectory.key,
                 conversation=taken.action.conversation,
                 role=conversation.role,
                 ids=conversation.ids[:end],
-                loss_mask=(0,) * start + loss_mask(conversation, thoughts)[start:end],
+                loss_mask=mask,
                 action=start,
             )
-            check_rows([row], {trajectory.key: trajectory}, thoughts)
+            check_rows([row], {trajectory.key: trajectory}, labels)
             tables[number] = with_lessons(rows_table([row]), [lesson], [start])
     ordered = pa.concat_tables([LESSON_SCHEMA.empty_table(), *(tables[number] for number in sorted(tables))])
     table, single = without_single_sides(ordered, objective)
     return table, skipped + single
 
 
-def _build_table(kept: KeptRound, keys: tuple[str, ...], training: TrainingConfig) -> Built:
+def _build_table(kept: KeptRound, keys: tuple[str, ...], training: TrainingConfig, labels: Labels) -> Built:
     """Build them trajectory by trajectory, so that memory holds Arrow rows and one trajectory in full."""
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
     for trajectory in kept.store.read(keys):
         if trajectory.status != "failed":
-            learnt = training.thoughts == "trained", training.loss_on == "sequence"
-            rows, skipped = build_rows(trajectory, training.max_length, *learnt, training.conversations)
-            check_rows(rows, {trajectory.key: trajectory}, *learnt)
+            rows, skipped = build_rows(trajectory, training.max_length, labels, training.conversations)
+            check_rows(rows, {trajectory.key: trajectory}, labels)
             rows = [row for row in rows if training.role_weights.get(row.role, 1)]
             tables[trajectory.key] = rows_table(rows)
             reasons[trajectory.key] = skipped

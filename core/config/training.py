@@ -113,9 +113,10 @@ class TrainingConfig(Section):
     """Maximum number of tokens of a row. A longer row is skipped and counted; actions are never truncated."""
     thoughts: Literal["trained", "masked"] = "trained"
     """Learn what a model thought with its actions, or only what followed. Inserted tokens are never learnt."""
-    loss_on: Literal["actions", "sequence"] = "actions"
-    """Tokens that are learnt: those of trained roles' own actions (mRAG, section 3.2), or, with `sft`, whole
-    conversations with prompts and documents, as in its published code."""
+    loss_on: Literal["actions", "values", "sequence"] = "actions"
+    """Tokens that are learnt: those of trained roles' own actions (mRAG, section 3.2); of actions in JSON the values
+    alone, since the grammar writes the rest (`values`); or, with `sft`, whole conversations with prompts and documents,
+    as in its published code."""
     eval_steps: int = Field(500, gt=0)
     """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
     choose_by: Literal["held_out_loss", "reward"] = "held_out_loss"

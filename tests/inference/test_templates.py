@@ -19,7 +19,7 @@ from ratchet.inference.thoughts import split_thought
 from ratchet.inference.token_format import template_ids
 from ratchet.inference.tokenizer import render_messages
 from ratchet.report.view import rows_text
-from ratchet.training.rows import loss_mask
+from ratchet.training.labels import Labels
 from tests.helpers.templates import NAMES, templated_format, templated_tokenizer
 
 ALL = pytest.mark.parametrize("name", NAMES)
@@ -307,8 +307,8 @@ def test_the_context_of_every_label_is_what_the_model_was_shown(
         conversations=tuple(rows),
     )  # fmt: skip
     assert len(rows) == 1 or f"{len(rows)} token rows of 1 dialogue:" in rows_text(trajectory)
-    for row, mask in zip(rows, map(loss_mask, rows), strict=True):
+    for row, mask in zip(rows, map(Labels().mask, rows), strict=True):
         learnt = {at for start, end in row.actions() for at in range(start, end)}
         assert {at for at, one in enumerate(mask) if one} == learnt
-        masked = {at for at, one in enumerate(loss_mask(row, thoughts=False)) if one}
+        masked = {at for at, one in enumerate(Labels(thoughts=False).mask(row)) if one}
         assert learnt - masked == {at for s in row.spans if s.sampled and s.thought for at in range(s.start, s.end)}

@@ -1,5 +1,7 @@
 """Rows teach what was sampled, all of it and nothing else."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -10,6 +12,7 @@ from ratchet.core.config import TrainingConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments, write_json, write_jsonl
 from ratchet.core.records import Trajectory
+from ratchet.training.labels import Labels, value_bytes
 from ratchet.training.rows import (
     build_rows,
     check_rows,
@@ -36,14 +39,47 @@ def test_mask_is_one_exactly_on_parsed_sampled_tokens() -> None:
 def test_the_published_recipe_learns_every_token_of_the_same_rows() -> None:
     talk, broken = dialogue("planner", TURNS), dialogue("searcher", [("find", "{", "malformed")])
     one = trajectory("t", "q", [talk, broken])
-    [row], left_out = build_rows(one, 1000, whole=True)
+    [row], left_out = build_rows(one, 1000, Labels(whole=True))
     assert row.loss_mask == (0, *[1] * (len(talk[0].ids) - 1)) and len(left_out) == 1
-    assert check_rows([row], {"t": one}, whole=True) == 2
+    assert check_rows([row], {"t": one}, Labels(whole=True)) == 2
     [actions], _ = build_rows(one, 1000)
     with pytest.raises(ValueError, match="differ from"):
-        check_rows([actions], {"t": one}, whole=True)
+        check_rows([actions], {"t": one}, Labels(whole=True))
     with pytest.raises(ValueError, match="dpo learns from actions"):
         TrainingConfig(loss_on="sequence", objective="dpo")
+
+
+@pytest.mark.parametrize(
+    ("text", "learnt"),
+    [
+        ('{"answer": "Bram Ostley"}', '            Bram Ostley"}'),
+        ('{"is": true, "of": [1, 22], "or": []}', "       true,        1, 22],        ]}"),
+    ],
+)
+def test_of_json_the_values_are_learnt_and_whether_more_is_to_come(text: str, learnt: str) -> None:
+    found = value_bytes(text.encode())
+    assert found is not None
+    assert "".join(c if bit else " " for c, bit in zip(text, found, strict=True)).rstrip() == learnt
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),
+        lambda of: st.lists(of) | st.dictionaries(st.text(), of),
+    )
+)
+def test_every_value_of_json_is_learnt_and_no_name(value: object) -> None:
+    for ascii_only in (True, False):
+        text = json.dumps({"x": value}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+        found = value_bytes(text)
+        assert found is not None
+        names = b"".join(bytes([byte]) for byte, bit in zip(text, found, strict=True) if not bit)
+        assert names.startswith(b'{"x": ')
+
+
+@pytest.mark.parametrize("text", ["", "Search[Tollen]", '"a text"', '{"cut": "o', '{"a": 1} and more', "[1, 2]", "{]"])
+def test_other_actions_are_learnt_whole(text: str) -> None:
+    assert value_bytes(text.encode()) is None
 
 
 def test_frozen_and_malformed_conversations_give_no_rows() -> None:

@@ -51,3 +51,11 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert "trajectory" not in run("show", "--row", "5") and "row t2 conversation 1" in run("show", "--row", "5")
     with pytest.raises(UserError, match="0 to 5"):
         run("show", "--row", "6")
+
+
+def test_of_actions_in_json_the_values_alone_are_learnt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, _, _ = make_run(tmp_path, questions=3, loss_on="values")
+    ratchet(["show", "--config", str(path)])
+    assert "the labels of 9 actions equal the sampled ids" in capsys.readouterr().out
+    ratchet(["show", "--config", str(path), "--row", "1"])
+    assert '[assistant] {"search_query": ">>>harbour"}<<<<|im_end|>' in capsys.readouterr().out
