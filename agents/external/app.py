@@ -203,29 +203,33 @@ def create_app(gateway: Gateway) -> FastAPI:
     return app
 
 
-_gateways: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, Gateway]] = WeakKeyDictionary()
+_gateways: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Lock, dict[int, Gateway]]] = WeakKeyDictionary()
+"""By event loop: what is held while a gateway is opened or closed, and the open ones by port."""
 
 
 @contextlib.asynccontextmanager
 async def open_gateway(port: int) -> AsyncIterator[Gateway]:
     """The gateway of the running event loop: opened by its first user, closed by its last. UserError where the port is
     in use. `port`: 0 for a free one, where programs that the run starts are told of it."""
-    opened = _gateways.setdefault(asyncio.get_running_loop(), {})
-    if port not in opened:
-        try:
-            listener = listen(HOST, port)
-        except UserError as error:
-            raise UserError(f"system.settings.port: {error}") from None
-        gateway = opened[port] = Gateway(address_of(listener), lists=bool(port))
-        if port:
-            logger.warning("waiting for programs: %s/trajectories lists what is open", gateway.address)
-        await gateway.server.enter_async_context(serve_beside(create_app(gateway), listener, 1))
-    gateway = opened[port]
-    gateway.users += 1
+    turn, opened = _gateways.setdefault(asyncio.get_running_loop(), (asyncio.Lock(), {}))
+    async with turn:
+        if port not in opened:
+            try:
+                listener = listen(HOST, port)
+            except UserError as error:
+                raise UserError(f"system.settings.port: {error}") from None
+            gateway = Gateway(address_of(listener), lists=bool(port))
+            await gateway.server.enter_async_context(serve_beside(create_app(gateway), listener, 1))
+            opened[port] = gateway
+            if port:
+                logger.warning("waiting for programs: %s/trajectories lists what is open", gateway.address)
+        gateway = opened[port]
+        gateway.users += 1
     try:
         yield gateway
     finally:
         gateway.users -= 1
-        if not gateway.users:
-            del opened[port]
-            await gateway.server.aclose()
+        async with turn:  # else who comes while it closes would find its port in use
+            if not gateway.users and opened.get(port) is gateway:
+                del opened[port]
+                await gateway.server.aclose()

@@ -58,7 +58,7 @@ class Settings(Section):
     left_out_lines: tuple[Annotated[str, Field(min_length=1)], ...] = Field(BILLING, exclude_if=BILLING.__eq__)
     """Beginnings of lines of system messages that the model is not shown: Claude Code's first may differ in each
     request."""
-    port: int = Field(8400, ge=0, le=65535)
+    port: int = Field(8400, gt=0, le=65535)
     """Port of the gateway where programs come by themselves."""
 
     @model_validator(mode="after")
@@ -220,7 +220,8 @@ async def run_program(command: Sequence[str], env: Mapping[str, str], task: Task
     complaint = errors.decode(errors="replace")[-MAX_COMPLAINT:].strip()
     if status:
         killer = status - 128 if status > 128 else -status  # as a shell and as Python give it
-        how = f"was killed by signal {killer}" if killer > 0 else f"ended with status {status}"
+        is_signal = killer in signal.valid_signals()
+        how = f"was killed by signal {killer}" if is_signal else f"ended with status {status}"
         last = plain_line(complaint.rpartition("\n")[2])[:300]
         return ProgramAnswer(problem=f"the program {how}: {last}", complaint=complaint)
     given = read_answer(output.decode(errors="replace"))

@@ -31,12 +31,14 @@ Functions = list[dict[str, Any]]
 """Tools as chat completions have them."""
 IGNORED = (
     "access_programs betas billing_policy cache_control client_metadata compaction context_management diagnostics "
-    "fallback_credit_token fallbacks frequency_penalty include inference_geo max_tool_calls metadata min_p modalities "
-    "moderation prediction presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention reasoning "
-    "reasoning_effort repetition_penalty safety_identifier seed service_tier speed store stream_options temperature "
-    "thinking top_k top_p truncation user user_profile_id verbosity workspace_id"
+    "fallback_credit_token fallbacks frequency_penalty include inference_geo max_tool_calls messages.name metadata "
+    "min_p modalities moderation prediction presence_penalty prompt_cache_key prompt_cache_options "
+    "prompt_cache_retention reasoning reasoning_effort repetition_penalty safety_identifier seed service_tier speed "
+    "store stream_options temperature thinking tools.input_examples top_k top_p truncation user user_profile_id "
+    "verbosity workspace_id"
 )
-"""Fields without an effect in any API: sampling and thoughts are the run's, and the rest is a service's business."""
+"""Fields without an effect in any API: sampling and thoughts are the run's, and the rest is a service's business. Those
+with a point are of the items of a list."""
 REASONS = {
     "the gateway keeps no state; send the whole input": "background background_options container conversation "
     "previous_response_id prompt thread",

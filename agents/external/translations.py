@@ -152,6 +152,8 @@ class Toolbox:
 
 def _function(tool: Mapping[str, Any], kind: str, where: str) -> tuple[str, Answer]:
     """(the type of a tool's calls, the tool as a function)."""
+    if tool.get("async"):
+        raise refused(f"{where}.async", "a call's result has to be in the next request; leave it out")
     given = {key: tool.get(key) for key in ("name", "description", "parameters")}
     if "input_schema" in tool or kind == "function":
         kind, given["parameters"] = "function", tool.get("input_schema", given["parameters"])

@@ -57,7 +57,7 @@ def _prepare() -> None:
 
 
 def _terminate(server: subprocess.Popen[bytes], grace: float) -> None:
-    server.terminate()
+    os.killpg(server.pid, signal.SIGTERM)  # a shell that waits for its command would not tell it
     try:
         server.wait(grace)
     except subprocess.TimeoutExpired:

@@ -24,15 +24,17 @@ from tests.helpers.waiting import wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 PROGRAM = """
 found = post(task["search_url"], query=task["question"], k=1)["passages"]
-said = ask(found[0]["text"] + " " + task["question"])
+text = found[0]["text"] + " " + task["question"]
+said = ask(text)
 while os.environ.get("LOOPS") == task["question_id"] and task["sample"] == 1:
-    said = ask(said + " harbour")
+    text += text
+    said = ask(text)
 print(json.dumps({"answer": said}))
 """
 
 
-LOOPING = {"env": {"LOOPS": "train-0"}, "timeout": 20.0}
-"""One of the twelve trajectories asks the model without an end."""
+LOOPING = {"env": {"LOOPS": "train-0"}}
+"""One of the twelve trajectories asks the model until the context has no room: a time limit would hang on the load."""
 
 
 def experiment(folder: Path, delay: float = 0.0, **settings: Any) -> Path:

@@ -9,11 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
+from ratchet.agents.external.app import open_gateway
 from ratchet.core.errors import UserError
 from ratchet.core.records import Note
 from ratchet.inference.engine import EngineError
 from ratchet.inference.schemas import SchemaRefused, SchemaRejected
-from tests.helpers.gateway import NAME, learnt, numbered, record, say, system, texts, user
+from tests.helpers.gateway import NAME, free_port, learnt, numbered, record, say, system, texts, user
 from tests.helpers.playing import QUESTION
 from tests.inference.test_tool_calls import OFFERED
 
@@ -274,3 +275,14 @@ async def test_roles_are_played_by_the_model_that_a_request_names() -> None:
 
     trajectory = await record(program, numbered, roles=["writer", "judge"])
     assert [conversation.role for conversation in trajectory.conversations] == ["judge", "writer", "writer"]
+
+
+async def test_who_comes_while_the_gateway_closes_gets_one_of_the_same_port() -> None:
+    port = free_port()
+    first = open_gateway(port)
+    await first.__aenter__()
+    closing = asyncio.ensure_future(first.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    async with open_gateway(port) as gateway, httpx.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"{gateway.address}/trajectories")).status_code == 200
+    await closing

@@ -73,6 +73,7 @@ REFUSED: list[tuple[tuple[str, dict[str, Any]], str, str]] = [
     (responses(tools=[{**FUNCTION, "name": None, "defer_loading": True}]), "tools", "there is no name"),
     (responses(tools=[{**in_space("a"), "tools": FUNCTION}]), "tools.0.tools", "expected a list of tools"),
     (responses({"type": "tool_search_output", "tools": "all"}), "input.1.tools", "expected a list of tools"),
+    (responses(tools=[{**FUNCTION, "async": True}]), "tools.0.async", "in the next request"),
     (responses(tools=[nested(400)]), "body", "levels deep"),
     (messages("a tool"), "tools.0", "valid dictionary"),
     (messages({"type": "bash_20250124"}), "tools.0", "only functions can be called"),

@@ -90,6 +90,7 @@ print("done")
         ("ask('x'); print(json.dumps({'answer': 'a', 'documents': 1}))", "unparsed", "`documents`: Input should be"),
         ("ask('x'); print({'answer': 3})", "unparsed", "an `answer`; its last line is: {'answer': 3}"),
         ("ask('x'); os.kill(os.getpid(), 9)", "unparsed", "was killed by signal 9"),
+        ("ask('x'); os._exit(255)", "unparsed", "ended with status 255"),
         ("ask('x ' * 90000)", "out_of_budget", "context"),
     ],
 )
@@ -169,6 +170,21 @@ print(json.dumps({"answer": ask("x"), "explanation": child.pid}))
 """
     done = await run(tmp_path, source)
     assert done.status == "finished" and is_gone(done.explanation)
+
+
+async def test_a_program_that_a_shell_waits_for_is_told_of_its_end(tmp_path: Path) -> None:
+    source = f"""
+import signal
+def end(*_):
+    open({str(tmp_path / "told")!r}, "w").close()
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+ask("x")
+time.sleep(600)
+"""
+    command = ["sh", "-c", f"{sys.executable} -S {tmp_path / 'program.py'}; true"]
+    done = await run(tmp_path, source, command=command, timeout=3)
+    assert done.status == "out_of_budget" and (tmp_path / "told").exists()
 
 
 async def test_a_program_is_ended_with_what_it_started(tmp_path: Path) -> None:
