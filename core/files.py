@@ -19,7 +19,7 @@ import shutil
 import stat
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -440,10 +440,13 @@ def _digest(path: Path, size: int, changed: int) -> str:
     return digest.hexdigest()
 
 
-def refer_to(folder: Path, other: Path) -> int:
-    """Let a folder refer to all segments of another one, and return their number. Raises UserError."""
+def refer_to(folder: Path, other: Path, named: Collection[str] | None = None) -> int:
+    """Let a folder refer to the segments of another one, and return their number. `named`: only to those of these
+    names. Raises UserError."""
     files = []
     for file in segment_files(other):
+        if named is not None and file.path.name not in named:
+            continue
         reference, status = file.referred, file.path.stat()
         size = reference.size if reference else status.st_size
         changed = reference.changed if reference else status.st_mtime_ns

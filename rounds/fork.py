@@ -19,7 +19,7 @@ from ratchet.core.parsing import read_mapping
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import scores_path
 from ratchet.questions.manifest import check_version, open_run, sampling_differences
-from ratchet.rewards.store import current_settings
+from ratchet.rewards.store import current_settings, kept_log_file
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.records import StageId, StageKey
 from ratchet.sampling.store import TrajectoryStore
@@ -124,5 +124,6 @@ def _refer(run: RunFolder, source: RunFolder, store: TrajectoryStore) -> None:
             own.mkdir(parents=True, exist_ok=True)
             write_atomic(own / record, (folder / record).read_bytes())
             refer_to(own, folder)
-    # Replies to scores that may get more runs.
-    refer_to(run.path / scores.relative_to(source.path) / "judge", scores / "judge")
+    # Replies to scores that may get more runs. The others are deleted when the source's scores are finished.
+    kept = [kept_log_file(scores, name, own) for name, own in current_settings(scores).items()]
+    refer_to(run.path / scores.relative_to(source.path) / "judge", scores / "judge", {path.name for path in kept})

@@ -17,6 +17,7 @@ from ratchet.core.files import (
 )
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
+from ratchet.rewards.store import call_log_file, kept_log_file, record_settings
 from ratchet.rounds.artefacts import Digests, Segments
 from ratchet.rounds.ledger import read_ledger
 from ratchet.sampling.store import TrajectoryStore
@@ -57,16 +58,21 @@ def keys(run: RunFolder) -> list[str]:
 
 def test_a_fork_has_the_trajectories_and_scores_of_its_source_and_copies_none(config: Path) -> None:
     source = folder_of(config)
-    write_jsonl(source.round(1).scores / "judge" / "relevance-0.jsonl", [{"owner": "of an adaptive run"}])
+    scores, settings = source.round(1).scores, {"judge": "j", "runs": 3}
+    record_settings(scores, "relevance", settings)
+    kept, unfinished = (of(scores, "relevance", settings) for of in (kept_log_file, call_log_file))
+    for log in (kept, unfinished):
+        write_jsonl(log, [{"owner": "a reply"}])
     new = forked(config, "--set", "rewards.select.ties=1")
-    assert [file.path.name for file in segment_files(new.round(1).scores / "judge")] == ["relevance-0.jsonl"]
+    unfinished.unlink()  # as when the source's scores are finished
+    assert [file.path for file in segment_files(new.round(1).scores / "judge")] == [kept]
     assert not own_segments(new) and keys(new) == keys(source) and len(keys(new)) == 16
     digest = Segments(new.round(1).trajectories).digest(Digests(new))
     assert digest == Segments(source.round(1).trajectories).digest(Digests(source)) is not None
     assert [entry.stage for entry in read_ledger(new)] == ["index", "sample"]
     assert read_ledger(new)[1].facts["forked_from"] == str(source.path)
     assert read_json_file(new.manifest)["forked_from"] == str(source.path)
-    assert set(read_json_file(new.round(1).scores / "settings.json")) == {"f1", "lexical_support"}
+    assert set(read_json_file(new.round(1).scores / "settings.json")) == {"f1", "lexical_support", "relevance"}
 
 
 @pytest.mark.slow
