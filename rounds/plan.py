@@ -124,7 +124,8 @@ class Usage:
             finished = [one for one in sampled if one.status != "failed" and not one.teacher]
             if finished and finished[0].system != system.name:
                 raise UserError(
-                    f"--from {self.run.path}: its trajectories are of {finished[0].system}, not {system.name}"
+                    f"{self.run.path}: its trajectories are of {finished[0].system}, not {system.name}; name another "
+                    "run by --from"
                 )
             where = folder.relative_to(self.run.path).parts[0]
             if use := measured_use(system, finished, f"measured on {len(finished):,} trajectories of {where}"):

@@ -30,7 +30,7 @@ from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from ratchet.agents.external.program import AnswerFields, Body, ProgramAnswer, Task
@@ -100,12 +100,19 @@ class Gateway:
         raise ApiError(401, f"{message}{HEADER} or the API key; it may have ended", code="invalid_api_key")
 
 
+def _as_texts(value: Any) -> Any:
+    """A text, or several."""
+    if isinstance(value, list) and any(isinstance(one, int | list) for one in value):
+        raise ValueError("send texts, not token ids (LangChain's client: check_embedding_ctx_length=False)")
+    return [value] if isinstance(value, str) else value
+
+
 class EmbeddingsRequest(Body):
     """The body of POST /v1/embeddings."""
 
     model_config = ConfigDict(extra="forbid")
     model: str
-    input: str | Annotated[list[str], Field(min_length=1)]
+    input: Annotated[list[str], BeforeValidator(_as_texts), Field(min_length=1)]
     encoding_format: Literal["float", "base64"] = "float"
     user: str = ""
 
@@ -157,7 +164,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     @router.post("/v1/embeddings")
     async def embeddings(body: EmbeddingsRequest, recording: Recording = opened) -> dict[str, Any]:
         data = []
-        for index, row in enumerate(await recording.embed([body.input] if isinstance(body.input, str) else body.input)):
+        for index, row in enumerate(await recording.embed(body.input)):
             plain = body.encoding_format == "float"
             vector = row.tolist() if plain else base64.b64encode(row.astype("<f4").tobytes()).decode()
             data.append({"object": "embedding", "index": index, "embedding": vector})

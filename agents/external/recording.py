@@ -36,6 +36,8 @@ from ratchet.retrieval.retriever import SourceError
 if TYPE_CHECKING:
     import numpy as np
 
+ENDED = "the trajectory has ended"
+
 
 @dataclass(frozen=True)
 class Position:
@@ -117,12 +119,14 @@ class Recording:
         """The work on a request: its errors are noted, and given to the program as ApiError."""
         task = asyncio.current_task()
         assert task is not None, "requests are worked on in tasks"
+        if self._closed:  # since the request found it
+            raise ApiError(409, ENDED)
         self._requests.add(task)
         try:
             yield
         except asyncio.CancelledError:
             if self._closed:
-                raise ApiError(409, "the trajectory has ended") from None
+                raise ApiError(409, ENDED) from None
             raise
         except ApiError as error:
             self.refusal = error.detail

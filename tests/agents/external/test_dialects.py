@@ -351,7 +351,11 @@ async def test_openais_client_gets_vectors_of_the_configs_embedder(form: Literal
                     one.embedding for one in (await own.embeddings.create(model="m", input=["Ada", "Velm"])).data
                 ]
             assert vectors == Letters()(["Ada", "Velm"]).tolist()
-            for wrong, param in ({"input": "a" * 9}, "input.0"), ({"input": "a", "dimensions": 2}, "dimensions"):
+            for wrong, param in (
+                ({"input": "a" * 9}, "input.0"),
+                ({"input": "a", "dimensions": 2}, "dimensions"),
+                ({"input": [[1, 2]]}, "input"),
+            ):
                 with pytest.raises(openai.BadRequestError) as error:
                     await own.embeddings.create(model="any", **wrong)
                 assert error.value.param == param

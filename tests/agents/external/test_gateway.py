@@ -4,13 +4,16 @@ import asyncio
 import json
 import re
 import time
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from ratchet.agents.external.app import open_gateway
+from ratchet.agents.external.program import Settings
+from ratchet.agents.external.recording import Recording
 from ratchet.core.errors import UserError
+from ratchet.core.http.openai import ApiError
 from ratchet.core.records import Note
 from ratchet.inference.engine import EngineError
 from ratchet.inference.schemas import SchemaRefused, SchemaRejected
@@ -286,3 +289,10 @@ async def test_who_comes_while_the_gateway_closes_gets_one_of_the_same_port() ->
     async with open_gateway(port) as gateway, httpx.AsyncClient(trust_env=False) as client:
         assert (await client.get(f"{gateway.address}/trajectories")).status_code == 200
     await closing
+
+
+async def test_a_request_that_found_a_trajectory_before_it_ended_asks_no_model() -> None:
+    recording = Recording(QUESTION, cast(Any, None), Settings())
+    await recording.close()
+    with pytest.raises(ApiError, match="has ended"):
+        await recording.search("Ada", 1)
