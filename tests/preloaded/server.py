@@ -102,7 +102,9 @@ def accept(listener: socket.socket) -> None:
     connection, _ = listener.accept()
     files = socket.recv_fds(connection, 1, 3)[1]
     line = connection.makefile().readline()
-    request = json.loads(line) if line.endswith("\n") else None  # otherwise it was killed while it asked
+    is_whole = line.endswith("\n")  # otherwise it was killed while it asked
+    # macOS has no pidfd_open, and forking is unsafe there.
+    request = json.loads(line) if is_whole and sys.platform == "linux" else None
     process = 0
     if request and all(os.environ.get(name) == request["environment"].get(name) for name in READ_AT_IMPORT):
         load()

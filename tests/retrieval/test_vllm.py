@@ -26,9 +26,6 @@ LENGTHS = (1, 3, 10, 25, 60, 120, 300, 450, 700, 5000)
 """Words of the texts; the cross-encoder reads 512 tokens, and the encoder 256."""
 
 
-ENCODER = model_folder(EncoderConfig(path=MINILM))
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cross-encoder."""
@@ -36,9 +33,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(model: Path) -> Iterator[list[str]]:
+def encoder() -> Path:
+    return model_folder(EncoderConfig(path=MINILM))
+
+
+@pytest.fixture(scope="module")
+def served(model: Path, encoder: Path) -> Iterator[list[str]]:
     """The addresses of the cross-encoder and of the encoder."""
-    with serving_poolers(model.parent, model, ENCODER) as urls:
+    with serving_poolers(model.parent, model, encoder) as urls:
         yield urls
 
 
@@ -62,10 +64,12 @@ def test_both_rerank_alike(model: Path, served: list[str], texts: list[str], tmp
     assert [passage.id for passage in theirs] == [passage.id for passage in mine] and len(mine) >= len(texts)
 
 
-def test_both_encode_alike(served: list[str], texts: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    here = load_dense_encoder(EncoderConfig(path=str(ENCODER), device="cpu"))
+def test_both_encode_alike(
+    encoder: Path, served: list[str], texts: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    here = load_dense_encoder(EncoderConfig(path=str(encoder), device="cpu"))
     with caplog.at_level(logging.WARNING):
-        there = open_dense_encoder(EncoderConfig(path=str(ENCODER), url=served[1]))
+        there = open_dense_encoder(EncoderConfig(path=str(encoder), url=served[1]))
         assert there.dimension == here.dimension
         np.testing.assert_allclose(there.encode_documents(texts), here.encode_documents(texts), rtol=0, atol=CLOSE)
         np.testing.assert_allclose(there.encode_queries(texts), here.encode_queries(texts), rtol=0, atol=CLOSE)

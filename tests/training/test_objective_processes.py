@@ -130,9 +130,9 @@ def test_in_other_micro_batches_and_killed_after_a_checkpoint_it_has_the_same_cu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alone", ["kto"], indirect=True)
+@pytest.mark.parametrize("alone", ["weighted"], indirect=True)
 def test_two_processes_learn_as_one_does(alone: Trained, tmp_path: Path) -> None:
-    """Sums over rows, and a reference point over the whole step."""
+    """Sums over rows; those over pairs are in the test below."""
     path, _, folder = make_attempts(tmp_path, **alone.settings)
     status, said = finish(launch("cpu_ddp.yaml", path))
     assert status == 0, said
