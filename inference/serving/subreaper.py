@@ -46,6 +46,8 @@ def run_and_reap(supervisor: int, grace: float, command: list[str]) -> int:
     while server.poll() is None:
         if signal.sigwait(signals) == signal.SIGTERM:
             _terminate(server, grace)
+        else:
+            _reap_orphans(server.pid)
     _kill_descendants()
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
@@ -54,6 +56,12 @@ def _prepare() -> None:
     """Runs in the server process before its program: it is killed if this process is."""
     libc.prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _reap_orphans(server: int) -> None:
+    """Reap orphans that have ended, as init would: until then whoever looks for one finds it."""
+    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != server:
+        os.waitpid(ended.si_pid, 0)
 
 
 def _terminate(server: subprocess.Popen[bytes], grace: float) -> None:

@@ -172,6 +172,17 @@ print(json.dumps({"answer": ask("x"), "explanation": child.pid}))
     assert done.status == "finished" and is_gone(done.explanation)
 
 
+async def test_a_program_sees_that_a_daemon_of_its_own_has_ended(tmp_path: Path) -> None:
+    source = """
+started = subprocess.run(["sh", "-c", "sleep 0.2 > /dev/null & echo $!"], stdout=subprocess.PIPE)
+daemon, end = f"/proc/{int(started.stdout)}", time.monotonic() + 5
+while os.path.exists(daemon) and time.monotonic() < end:
+    time.sleep(0.05)
+print(json.dumps({"answer": ask("x"), "explanation": f"there is one: {os.path.exists(daemon)}"}))
+"""
+    assert (await run(tmp_path, source)).explanation == "there is one: False"
+
+
 async def test_a_program_that_a_shell_waits_for_is_told_of_its_end(tmp_path: Path) -> None:
     source = f"""
 import signal
