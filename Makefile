@@ -109,8 +109,8 @@ test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # For while one writes code: no model, no servers, nothing that takes more than a tenth of a second of a core, and 20
-# examples of what hypothesis invents. A process for each core, since little waits, and each of them spends four CPU
-# seconds on finding the tests.
+# examples of what hypothesis invents. A process for each core, since little waits, and each of them spends nine CPU
+# seconds on imports and on finding the tests.
 test-fast: $(VENV)/engines
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system \

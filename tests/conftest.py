@@ -3,7 +3,6 @@
 import gc
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -18,7 +17,6 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.helpers import run_code
 from tests.helpers.browser import CHROMIUM
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -62,20 +60,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server of tests/preloaded, which all processes that share the tests use, and are forked from, and what
-    compiles the kernels for them."""
-    before = os.environ.get("PYTHONPATH", "")
-    if hasattr(config, "workerinput"):  # the plain Python of a test is no command
-        os.environ["PYTHONPATH"] = before.removeprefix(str(PRELOADED)).removeprefix(os.pathsep)
+    """Start the server of tests/preloaded, which all processes that share the tests use, and what compiles the kernels
+    for them."""
     if hasattr(config, "workerinput") or config.option.collectonly:
         return
     folder = tempfile.mkdtemp(prefix="preloaded-")
     os.environ["RATCHET_PRELOADED"] = f"{folder}/commands"
     started = [start_server(os.environ["RATCHET_PRELOADED"])]
-    if processes := config.getoption("tx", None):
-        path = os.pathsep.join(filter(None, (str(PRELOADED), before)))
-        python = shlex.join(["env", f"PYTHONPATH={path}", sys.executable, run_code.__file__])
-        config.option.tx = [f"popen//python={python}"] * len(processes)
+    if config.getoption("numprocesses", None):
         command = [sys.executable, "-m", "tests.helpers.warm_kernels"]
         started.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 

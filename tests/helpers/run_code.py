@@ -31,7 +31,6 @@ def code_command(code: str, *arguments: object) -> list[str]:
 
 
 if __name__ == "__main__":
-    options = {"-u", "-c"}.intersection(sys.argv[1:3])  # of pytest-xdist
-    program = sys.argv.pop(1 + len(options))
+    program = sys.argv.pop(1)
     sys.path[0] = str(Path.cwd())
     exec(compile(program, "<argument>", "exec"), {"__name__": "__main__"})
