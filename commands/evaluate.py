@@ -83,7 +83,7 @@ def leakage(config: Config, options: argparse.Namespace) -> None:
 def thresholds(config: Config, options: argparse.Namespace) -> None:
     """Print thresholds for the scores by which a debate may end."""
     folder, [split] = open_round(config, options)
-    print_thresholds(config, folder, split, options.quantile)
+    print_thresholds(config, folder, split, options.quantile, options.setting)
 
 
 def retrieval(options: argparse.Namespace) -> None:

@@ -286,6 +286,10 @@ COMMANDS = {
                 default=0.25,
                 help="the share of correct answers that may stay below a threshold (default 0.25)",
             ),
+            Flag(
+                "--setting",
+                "print only the argument of --set that gives the first method's thresholds to every system",
+            ),
         ),
     ),
     "evaluate retrieval": Command(

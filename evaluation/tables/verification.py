@@ -146,9 +146,18 @@ def find_thresholds(scores: Sequence[TurnScore], quantile: float) -> dict[str, f
     return thresholds
 
 
-def print_thresholds(config: Config, folder: RoundFolder, split: str, quantile: float) -> None:
-    """Print the thresholds of every method that ends by some, and the argument of --set that gives them to all
-    systems."""
+def print_thresholds(
+    config: Config,
+    folder: RoundFolder,
+    split: str,
+    quantile: float,
+    setting_only: bool = False,
+    out: TextIO | None = None,
+) -> None:
+    """Print the thresholds of every method that ends by some, and the argument of --set that gives them to all systems.
+
+    `setting_only`: print nothing but this argument, of the first method.
+    """
     if split not in CALIBRATE_ON:
         raise UserError(
             f"--split {split}: thresholds are chosen on dev or train, never on the questions that are reported"
@@ -161,9 +170,14 @@ def print_thresholds(config: Config, folder: RoundFolder, split: str, quantile: 
         if manifest is None or "thresholds" not in type(load_system(manifest.system).settings).model_fields:
             continue
         thresholds = find_thresholds(scores, quantile)
-        print_table(threshold_table(f"{split}, {name}", scores, thresholds))
-        if known := [f"{name}: {threshold:g}" for name, threshold in thresholds.items() if threshold is not None]:
-            print(f"for every system, in a new run folder: --set 'embedder.thresholds={{{', '.join(known)}}}'\n")
+        setting = thresholds_setting(thresholds)
+        if setting_only and not setting:
+            raise UserError(f"{split}, {name}: no answer was right, so there are no thresholds")
+        if setting_only:
+            return print(setting, file=out)
+        print_table(threshold_table(f"{split}, {name}", scores, thresholds), out)
+        if setting:
+            print(f"for every system, in a new run folder: --set '{setting}'\n", file=out)
 
 
 def threshold_table(title: str, scores: Sequence[TurnScore], thresholds: Mapping[str, float | None]) -> Table:
@@ -178,6 +192,12 @@ def threshold_table(title: str, scores: Sequence[TurnScore], thresholds: Mapping
             cells += [str(len(values)), "-" if threshold is None or not values else f"{100 * reach / len(values):.1f}%"]
         table.add_row(name, *cells, str(sum(s.value is None for s in scores if s.name == name)))
     return table
+
+
+def thresholds_setting(thresholds: Mapping[str, float | None]) -> str:
+    """The thresholds as a setting of a config; empty without any."""
+    known = [f"{name}: {threshold:g}" for name, threshold in thresholds.items() if threshold is not None]
+    return f"embedder.thresholds={{{', '.join(known)}}}" if known else ""
 
 
 SAVINGS = """\
