@@ -156,6 +156,7 @@ def run_command(main: Callable[[], None]) -> None:
     logging.getLogger("huggingface_hub").propagate = False  # it prints its lines itself
     for handler in logging.getLogger().handlers:
         handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
+    before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
     received = _stop_on_term()
     try:
         main()
@@ -175,6 +176,8 @@ def run_command(main: Callable[[], None]) -> None:
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:  # what torch does at the interpreter's end has no order to stop in: a late signal ends it at once
+        signal.signal(signal.SIGTERM, before)
 
 
 class PlainFormatter(logging.Formatter):

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,13 @@ def test_exit_statuses_are_those_of_the_commands() -> None:
     assert unknown.stderr.endswith("ratchet: error: there is no command 'scores' (did you mean 'score'?)\n")
     wrong = ratchet("sample", "--config", "nowhere.yaml")
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: nowhere.yaml")
+
+
+def test_a_signal_after_the_command_ends_the_process_without_a_traceback() -> None:
+    late = "import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGTERM)"
+    program = f"{late}; from ratchet.commands.main import run_command; run_command(lambda: print('done'))"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGTERM, "")
 
 
 @pytest.mark.parametrize("words", [[], ["train"], ["index", "inspect"]])
