@@ -64,7 +64,8 @@ def labels_of(config: Config) -> Labels:
 
         model = config.models[training.model]
         tokenizer = load_tokenizer(model.path, model.revision)
-        special = set(tokenizer.all_special_ids)
+        # The end of a turn among them: not every family's is one of `all_special_ids`.
+        special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
         known = xgrammar.TokenizerInfo.from_huggingface(tokenizer).decoded_vocab
         pieces = [b"" if token in special else piece for token, piece in enumerate(known)]
     return Labels(training.thoughts == "trained", training.loss_on == "sequence", pieces)
