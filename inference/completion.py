@@ -34,7 +34,11 @@ class SamplingParams:
     stop_ids: tuple[int, ...] = ()
     """Tokens that end the completion beside the end-of-turn token."""
     logprobs: bool = False
-    """Return the log-probability of each new token under the unmodified model (temperature 1, no grammar)."""
+    """Return the log-probability of each new token under the unmodified model (temperature 1); not with a schema."""
+
+    def __post_init__(self) -> None:
+        if self.logprobs and self.schema is not None:
+            raise ValueError("a completion under a schema has no log-probabilities of the model's own")
 
 
 FinishReason = Literal["stop", "length", "context", "timeout"]

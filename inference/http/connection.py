@@ -369,11 +369,8 @@ def token_request(
     """Return the body of vLLM's POST /completions. `room`: new tokens that the context allows.
 
     Every sampling setting that a model's generation_config.json may set is sent: the server would otherwise apply those
-    (Qwen2.5: top_k 20, repetition_penalty 1.05). Raises EngineError for a schema together with log-probabilities, which
-    vLLM does not support.
+    (Qwen2.5: top_k 20, repetition_penalty 1.05).
     """
-    if params.schema is not None and params.logprobs:
-        raise EngineError("vLLM gives log-probabilities under the grammar, not the model's own; ask for one of the two")
     body: dict[str, Any] = {
         "model": model,
         "prompt": list(prompt),

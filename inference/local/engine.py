@@ -8,9 +8,9 @@ A step takes one new token of every decoding sequence and, within a budget, toke
 so the batch never waits for its longest member. A request whose prompt shares a prefix with one that is being prefilled
 waits for it and then shares its blocks: eight samples of a question cost one prefill.
 
-Where a grammar leaves no choice about the text that comes next, a step also takes the tokens of that text, and samples
-after each as if they had been sampled one by one, up to the first that is another (speculative decoding, Leviathan et
-al. 2023, arXiv 2211.17192, with the grammar in place of the draft model). What is sampled is the same, in fewer steps.
+Text that a grammar leaves no choice about is not sampled: a step takes the tokenizer's tokens of it at once, as those
+of a prompt. That saves steps, and the text has the tokens that it has in a prompt. Where a small model samples them,
+it cuts the text in many other ways, which are then a large part of what a training on its actions teaches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
@@ -101,11 +101,14 @@ class LocalEngine:
             adapter=number,
             root=root,
             future=Future(),
-            matcher=self._grammars.matcher(params.schema, root) if params.schema is not None else None,
+            matcher=self._grammars.matcher(params.schema) if params.schema is not None else None,
             max_new=room,
+            ends=frozenset((*self.format.end_ids, *params.stop_ids)),
             rng=random.Random(params.seed),
             ids=list(prompt),
         )
+        if request.matcher and (reason := request.extend(request.matcher.forced())):
+            return request.completion(reason, self.format)
         place, tokens = self._choose(root, prompt, room)
         self._load[place] += tokens
         try:
@@ -148,20 +151,6 @@ MOST_QUESTIONS = 10000
 """Whose worker is remembered."""
 PREFILL_TOKENS = 512
 """Prompt tokens in one step: enough to keep the processor busy, few enough that decoding continues."""
-MOST_AHEAD = 16
-"""Tokens that a step takes ahead of sampling them."""
-
-
-@dataclass(frozen=True)
-class Advance:
-    """The part of a step that one request takes."""
-
-    known: int
-    """Tokens of the request that are computed."""
-    ahead: Sequence[int] = ()
-    """Tokens that are likely to come after these, and are computed with them."""
-    choices: Sequence[Choice] = ()
-    """Before, between and after those; empty where the prompt goes on."""
 
 
 @dataclass(eq=False)
@@ -177,6 +166,8 @@ class Request:
     matcher: Matcher | None
     max_new: int
     """The limit of new tokens, by max_tokens and by the context window."""
+    ends: frozenset[int]
+    """The tokens that end it."""
     rng: random.Random
     ids: list[int] = field(default_factory=list)
     """Prompt and new tokens."""
@@ -190,12 +181,34 @@ class Request:
     """Set when the request is first admitted: time in the queue does not count."""
     logprobs: list[float] = field(default_factory=list)
 
+    @property
+    def choice(self) -> Choice:
+        """What may come after its tokens."""
+        return self.matcher.choice if self.matcher else FREE
+
     def is_late(self, now: float) -> bool:
         return self.deadline is not None and self.deadline < now
 
-    @property
-    def new(self) -> list[int]:
-        return self.ids[len(self.prompt) :]
+    def extend(self, tokens: Sequence[int]) -> FinishReason | None:
+        """Add new tokens, up to the one that ends the request, and return why it ends there."""
+        for token in tokens:
+            self.ids.append(token)
+            if token in self.ends:
+                return "stop"
+            if len(self.ids) - len(self.prompt) == self.max_new:
+                return "length" if self.max_new == self.params.max_tokens else "context"
+        return None
+
+    def completion(self, reason: FinishReason, chat_format: ChatFormat) -> Completion:
+        new = tuple(self.ids[len(self.prompt) :])
+        return Completion(
+            ids=new,
+            text=chat_format.decode(new[:-1] if new and new[-1] in chat_format.end_ids else new),
+            finish_reason=reason,
+            prompt_tokens=len(self.prompt),
+            cached_tokens=self.cached,
+            logprobs=tuple(self.logprobs) if self.params.logprobs else None,
+        )
 
 
 class Scheduler:
@@ -263,45 +276,38 @@ class Scheduler:
         steps = self._schedule()
         if not steps:
             return
-        logits = self.model.forward([self._chunk(request, step) for request, step in steps.items()]).numpy()
-        at = 0
-        for request, step in steps.items():
-            self._advance(request, step, logits[at : at + len(step.choices)])
-            at += len(step.choices)
+        logits = self.model.forward([self._chunk(request, count) for request, count in steps.items()]).numpy()
+        rows = iter(logits)
+        for request, count in steps.items():
+            self._advance(request, count, rows)
 
-    def _chunk(self, request: Request, step: Advance) -> Chunk:
-        ids = request.ids[request.computed : request.computed + step.known]
-        allowed = [choice.allowed for choice in step.choices]
-        return Chunk([*ids, *step.ahead], request.computed, request.blocks, request.adapter, allowed)
+    def _chunk(self, request: Request, count: int) -> Chunk:
+        end = request.computed + count
+        allowed = [request.choice.allowed] if end == len(request.ids) else []
+        return Chunk(request.ids[request.computed : end], request.computed, request.blocks, request.adapter, allowed)
 
-    def _advance(self, request: Request, step: Advance, logits: Array) -> None:
+    def _advance(self, request: Request, count: int, rows: Iterator[Array]) -> None:
+        """Take the step in which the next `count` tokens of a request were computed; `rows`: logits after the last
+        ones of requests."""
         before, prompt = request.computed, len(request.prompt)
-        request.computed += step.known
+        request.computed += count
         reason: FinishReason | None = None
-        try:
-            for place, choice in enumerate(step.choices):
-                token = self._sample_next(request, logits[place], choice)
-                reason = self._append(request, token, logits[place])
-                if place == len(step.ahead) or reason is not None:
-                    break
-                if token != step.ahead[place]:
-                    assert request.matcher is not None
-                    request.matcher.correct([*step.ahead[:place], token])
-                    break
-                request.computed += 1
-        except EngineError as error:
-            self._remove(request)
-            _resolve(request, error)
-            return
+        if request.computed == len(request.ids):
+            try:
+                reason = request.extend(self._sample_next(request, next(rows)))
+            except EngineError as error:
+                self._remove(request)
+                _resolve(request, error)
+                return
         self._cache_full_blocks(request)
         if reason is not None or before < prompt <= request.computed:
             self._cache_beginning(request)
         if reason is not None:
             self._finish(request, reason)
 
-    def _schedule(self) -> dict[Request, Advance]:
-        """Decide what this step does for each request that it advances, and admit waiting requests."""
-        steps: dict[Request, Advance] = {}
+    def _schedule(self) -> dict[Request, int]:
+        """Decide how many tokens this step computes of each request that it advances, and admit waiting requests."""
+        steps: dict[Request, int] = {}
         budget = PREFILL_TOKENS
         for request in list(self._running):
             if request not in self._running:  # preempted by a request that needed its blocks
@@ -311,7 +317,7 @@ class Scheduler:
                 n = min(n, budget)
                 budget -= n
             if n and self._allocate(request, n, steps):
-                self._plan(request, n, steps)
+                steps[request] = n
         # A block that is computed in this step can be shared in the next one, so a request that needs it waits.
         coming = {self._next_block(request) for request in steps}
         for request in list(self._waiting):
@@ -332,31 +338,10 @@ class Scheduler:
             self._waiting.remove(request)
             self._running.append(request)
             self._allocate(request, n, steps)
-            self._plan(request, n, steps)
+            steps[request] = n
             coming.add(wanted)
             budget -= n
         return steps
-
-    def _plan(self, request: Request, n: int, steps: dict[Request, Advance]) -> None:
-        """Add to `steps` what is done for a request whose next n tokens have blocks; fails it where nothing can be."""
-        if request.computed + n < len(request.ids):
-            steps[request] = Advance(n)
-        elif request.matcher is None:
-            steps[request] = Advance(n, (), (FREE,))
-        else:
-            most = MOST_AHEAD if self.model.is_paged else 0  # a state that tokens have changed cannot be taken back
-            room = min(most, request.max_new - len(request.new) - 1)
-            try:
-                ahead, choices = request.matcher.look_ahead(room, request.params.logprobs)
-            except EngineError as error:
-                self._remove(request)
-                _resolve(request, error)
-                return
-            if ahead and self._can_allocate(request, n + len(ahead)):
-                self._allocate(request, n + len(ahead), steps)
-                steps[request] = Advance(n, ahead, choices)
-            else:
-                steps[request] = Advance(n, (), choices[:1])
 
     def _next_block(self, request: Request) -> tuple[str, tuple[int, ...]]:
         """The key of the first block that is not cached yet, with those of its tokens that are known."""
@@ -367,7 +352,7 @@ class Scheduler:
         # Running sequences may each need another block soon; leave one for each.
         return self.model.pool.available >= needed + (len(self._running) if self._running else 0)
 
-    def _allocate(self, request: Request, n: int, steps: dict[Request, Advance]) -> bool:
+    def _allocate(self, request: Request, n: int, steps: dict[Request, int]) -> bool:
         """Allocate blocks for n more tokens, preempting the youngest requests; False if it is preempted itself."""
         while len(request.blocks) * BLOCK < request.computed + n:
             block = self.model.pool.allocate()
@@ -402,8 +387,10 @@ class Scheduler:
             parent = request.blocks[full - 1] if full else None
             self.model.pool.cache_beginning(request.root, parent, request.blocks[full], ids)
 
-    def _sample_next(self, request: Request, logits: Array, choice: Choice) -> int:
-        allowed, params = choice.allowed, request.params
+    def _sample_next(self, request: Request, logits: Array) -> list[int]:
+        """Return the next token, and those that a grammar then forces."""
+        choice, params = request.choice, request.params
+        allowed = choice.allowed
         token = sample(
             logits if allowed is None else logits[allowed],
             self._no_mask if choice.mask is None else choice.mask,
@@ -420,21 +407,16 @@ class Scheduler:
             )
         if token == NO_TOKEN:
             raise EngineError(
-                f"the grammar allows no token after {len(request.new)} new ones: does any output fit its schema?"
+                f"the grammar allows no token after {len(request.ids) - len(request.prompt)} new ones: does any "
+                "output fit its schema?"
             )
-        return int(token if allowed is None else allowed[token])
-
-    def _append(self, request: Request, token: int, logits: Array) -> FinishReason | None:
-        request.ids.append(token)
-        if request.params.logprobs:
+        token = int(token if allowed is None else allowed[token])
+        if params.logprobs:
             request.logprobs.append(float(log_probability(logits, token)))
-        if request.matcher:
-            request.matcher.accept(token)
-        if token in self._format.end_ids or token in request.params.stop_ids:
-            return "stop"
-        if len(request.new) >= request.max_new:
-            return "length" if request.max_new == request.params.max_tokens else "context"
-        return None
+        if request.matcher is None:
+            return [token]
+        request.matcher.accept(token)
+        return [token, *request.matcher.forced()]
 
     def _remove(self, request: Request) -> None:
         if request in self._running:
@@ -446,19 +428,8 @@ class Scheduler:
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         self._remove(request)
-        if request.future.cancelled():
-            return
-        new = tuple(request.new)
-        text = new[:-1] if new and new[-1] in self._format.end_ids else new
-        completion = Completion(
-            ids=new,
-            text=self._format.decode(text),
-            finish_reason=reason,
-            prompt_tokens=len(request.prompt),
-            cached_tokens=request.cached,
-            logprobs=tuple(request.logprobs) if request.params.logprobs else None,
-        )
-        _resolve(request, completion)
+        if not request.future.cancelled():
+            _resolve(request, request.completion(reason, self._format))
 
 
 def _resolve(request: Request, outcome: Completion | EngineError) -> None:

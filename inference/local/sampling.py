@@ -33,16 +33,9 @@ class Grammars:
     """Compiled grammars of one tokenizer; compiling takes milliseconds to two seconds, so each schema is kept."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, end_ids: Sequence[int]) -> None:
-        ends = list(end_ids)
-        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=ends)
+        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=list(end_ids))
         self._compiler = xgrammar.GrammarCompiler(info)
-        self._vocabulary = vocabulary
-        # One of its own: the caller's changes its settings from call to call, in another thread.
-        own = copy.deepcopy(tokenizer.backend_tokenizer)
-        own.no_truncation()
-        own.no_padding()
-        own.encode_special_tokens = False
-        self._expected = functools.cache(functools.partial(Expected, own))
+        self._cuts = Cuts(tokenizer, info.decoded_vocab)
         self._compiled: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -65,43 +58,45 @@ class Grammars:
             except RuntimeError as error:
                 raise SchemaRefused(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
 
-    def matcher(self, schema: dict[str, Any] | str, policy: str) -> Matcher:
-        """Return a matcher at the start of a compiled schema or grammar, for the base model or an adapter
-        (`policy`)."""
-        return Matcher(self._compiled[_text(schema)], self._vocabulary, self._expected(policy))
+    def matcher(self, schema: dict[str, Any] | str) -> Matcher:
+        """Return a matcher at the start of a compiled schema or grammar."""
+        return Matcher(self._compiled[_text(schema)], self._cuts)
 
 
 def _text(schema: dict[str, Any] | str) -> str:
     return schema if isinstance(schema, str) else json.dumps(schema)
 
 
-class Expected:
-    """The tokens in which a policy is expected to write a text that the grammar asks for: as it did the last time.
+class Cuts:
+    """The tokens in which a tokenizer cuts the texts that grammars force."""
 
-    The first time these are the tokenizer's. Models cut `{"agent": "` in other ways too, and each has its habits.
-    """
+    def __init__(self, tokenizer: Any, pieces: Sequence[bytes]) -> None:
+        """`pieces`: the bytes of each token of the vocabulary."""
+        # One of its own: the caller's changes its settings from call to call, in another thread.
+        self._tokenizer = copy.deepcopy(tokenizer.backend_tokenizer)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = False
+        self._pieces = pieces
+        self.vocabulary = len(pieces)
+        self.of = functools.lru_cache(MOST_TEXTS)(self._cut)
+        self.longer = functools.lru_cache(MOST_TEXTS)(self._longer)
 
-    def __init__(self, tokenizer: Any, policy: str) -> None:
-        self._tokenizer = tokenizer
-        self.policy = policy
-        self._tokens: dict[str, list[int]] = {}
-
-    def tokens(self, text: str) -> list[int]:
-        if text not in self._tokens:
-            self._tokens[text] = self._encode(text)
-        return self._tokens[text]
-
-    def correct(self, text: str, began: list[int]) -> None:
-        """The text was written with these tokens at its beginning; the last may reach beyond its end."""
-        written = self._tokenizer.decode(began, skip_special_tokens=False)
-        if text.startswith(written):
-            self._tokens[text] = [*began, *self._encode(text[len(written) :])]
-        elif written.startswith(text):
-            self._tokens[text] = began
-
-    def _encode(self, text: str) -> list[int]:
+    def _cut(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
+
+    def _longer(self, token: int) -> Array:
+        """Return the bits of the tokens whose text begins with that of `token`, itself among them."""
+        begins = np.array([piece.startswith(self._pieces[token]) for piece in self._pieces])
+        words = np.zeros(-(-self.vocabulary // 32), np.int32)
+        words.view(np.uint8)[: -(-self.vocabulary // 8)] = np.packbits(begins, bitorder="little")
+        return words
+
+
+MOST_TEXTS = 10000
+"""Whose tokens are remembered."""
 
 
 @dataclass(frozen=True)
@@ -120,47 +115,52 @@ FREE = Choice()
 class Matcher:
     """The state of one completion in its grammar."""
 
-    def __init__(self, compiled: Any, vocabulary: int, expected: Expected) -> None:
+    def __init__(self, compiled: Any, cuts: Cuts) -> None:
         self._matcher = xgrammar.GrammarMatcher(compiled)
-        self._mask: torch.Tensor = xgrammar.allocate_token_bitmask(1, vocabulary)
-        self._vocabulary = vocabulary
-        self._expected = expected
-        self._text = ""
+        self._mask: torch.Tensor = xgrammar.allocate_token_bitmask(1, cuts.vocabulary)
+        self._cuts = cuts
+        self.choice = FREE
+        """What `forced` has left to be sampled."""
 
-    def look_ahead(self, max_ahead: int, every_logit: bool) -> tuple[list[int], list[Choice]]:
-        """Tokens of the text that the grammar leaves no choice about, up to `max_ahead`, and the choices before,
-        between and after them, of which the first is the next one.
+    def forced(self) -> list[int]:
+        """Take what the grammar leaves no choice about, and return its tokens (jump-forward decoding, Zheng et al.
+        2023, arXiv 2312.07104, section 3).
 
-        A model may cut the text into other tokens, so these are only likely. `every_logit`: the logits of tokens that
-        are not allowed are needed as well. EngineError if the grammar has ended.
+        The tokens are the tokenizer's. The last one may only be the beginning of what the tokenizer would write
+        together with the text after it, as the space before `true`: there `choice` has the longer ones as well.
+        EngineError if the grammar has no next state.
         """
-        likely: list[int] = []
-        choices = [self._choice(every_logit)]
-        try:
-            self._text = self._matcher.find_jump_forward_string()
-        except UnicodeDecodeError:  # it begins inside a character, of which the model has written the first bytes
-            self._text = ""
-        for token in self._expected.tokens(self._text)[:max_ahead]:
-            if not self._matcher.accept_token(token):
+        taken: list[int] = []
+        while not self._matcher.is_terminated():
+            tokens = self._cuts.of(self._forced_text())
+            count = 0
+            while count < len(tokens) - 1 and self._matcher.accept_token(tokens[count]):
+                count += 1
+            taken += tokens[:count]
+            mask = self._fill()
+            if tokens and count == len(tokens) - 1 and (longer := mask & self._cuts.longer(tokens[-1])).any():
+                mask = longer
+            allowed = few_tokens(mask, self._cuts.vocabulary)
+            if allowed is None or len(allowed) != 1:
+                self.choice = Choice(mask) if allowed is None else Choice(allowed=allowed)
                 break
-            likely.append(token)
-            choices.append(self._choice(every_logit))
-        if likely:
-            self._matcher.rollback(len(likely))
-        return likely, choices
+            taken += allowed.tolist()
+            self.accept(taken[-1])
+        return taken
 
-    def correct(self, began: list[int]) -> None:
-        """The text that was looked ahead to last began with these tokens, not with those that were likely."""
-        self._expected.correct(self._text, began)
+    def _forced_text(self) -> str:
+        try:
+            text: str = self._matcher.find_jump_forward_string()
+        except UnicodeDecodeError:  # it begins inside a character, of which the model has written the first bytes
+            return ""
+        return text
 
-    def _choice(self, every_logit: bool) -> Choice:
+    def _fill(self) -> Array:
         try:
             self._matcher.fill_next_token_bitmask(self._mask)
         except RuntimeError as error:
             raise EngineError(f"the grammar has no next state: {error}") from error
-        mask = self._mask.numpy()[0]
-        allowed = None if every_logit else few_tokens(mask, self._vocabulary)
-        return Choice(mask.copy()) if allowed is None else Choice(allowed=allowed)
+        return self._mask.numpy()[0].copy()
 
     def accept(self, token: int) -> None:
         if not self._matcher.accept_token(token):

@@ -1,29 +1,36 @@
-"""Actions under a grammar in the in-process engine, with what the grammar forces taken ahead."""
+"""Actions under a grammar in the in-process engine."""
 
 import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import EngineError
-from ratchet.inference.local import engine as engine_module
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.local.model import Chunk, PackedModel
 from ratchet.inference.local.sampling import Choice, Grammars, Matcher
 from ratchet.inference.schemas import call_grammar
+from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.inference.tool_calls import CallForm
-from tests.inference.test_local_engine import OBJECT, greedy, make_model, open_engine, prompts, run
+from tests.inference.test_local_engine import OBJECT, formed_reference, greedy, make_model, open_engine, prompts, run
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
-    engine = open_engine(make_model(tmp_path_factory.mktemp("llama")))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[LocalEngine]:
+    engine = open_engine(folder)
     yield engine
     asyncio.run(engine.close())
 
@@ -40,14 +47,8 @@ def test_a_schema_holds_even_for_a_random_model(engine: LocalEngine) -> None:
         "additionalProperties": False,
     }
 
-    def sampled(**more: Any) -> list[Completion]:
-        each = [SamplingParams(1.5, max_tokens=200, seed=i, schema=schema, **more) for i in range(6)]
-        return run(*(engine.generate([5], params) for params in each))
-
-    got = sampled()
-    # Only with log-probabilities are the logits of tokens computed that the schema does not allow.
-    assert [one.ids for one in got] == [one.ids for one in sampled(logprobs=True)]
-    for completion in got:
+    each = [SamplingParams(1.5, max_tokens=200, seed=i, schema=schema) for i in range(6)]
+    for completion in run(*(engine.generate([5], params) for params in each)):
         assert completion.finish_reason == "stop"
         assert completion.ids[-1] == engine.format.end_of_turn
         value = json.loads(completion.text)
@@ -69,36 +70,56 @@ def test_even_a_random_model_calls_a_tool_that_it_must_call(engine: LocalEngine)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("logprobs", [False, True])
-def test_tokens_taken_ahead_change_nothing_but_the_steps(
-    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, logprobs: bool
+def test_what_a_schema_forces_takes_no_steps(
+    folder: Path, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A random model rarely writes a schema's text in the tokens that were expected, so all kinds of mismatch occur."""
-    properties = {"agent": {"enum": ["searcher", "finisher"]}, "reason": {"type": "string", "maxLength": 3}}
-    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
-    each = [SamplingParams(0.4, 0.99, max_tokens=9 + 8 * i, seed=i, schema=schema, logprobs=logprobs) for i in range(8)]
-
-    forward, taken = PackedModel.forward, list[int]()
+    """Against decoding without a cache. Where the limit of tokens falls into what is forced, that is cut there."""
+    forward, steps = PackedModel.forward, list[int]()
 
     def counted(self: PackedModel, chunks: list[Chunk]) -> torch.Tensor:
-        taken.append(len(chunks))
+        steps.append(sum(len(chunk.ids) for chunk in chunks))
         return forward(self, chunks)
 
     monkeypatch.setattr(PackedModel, "forward", counted)
+    names = ["searcher", "finisher"]
+    properties = {"agent": {"enum": names}, "reason": {"type": "string", "maxLength": 3}}
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    for prompt in prompts(engine)[:2]:
+        whole = formed_reference(plain, engine, prompt, 100, schema)
+        assert json.loads(engine.format.decode(whole[:-1]))["agent"] in names
+        for limit in (1, 3, len(whole) // 2, len(whole) - 1, len(whole), 100):
+            steps.clear()
+            [got] = run(engine.generate(prompt, greedy(limit, schema=schema)))
+            assert list(got.ids) == whole[:limit]
+            assert got.finish_reason == ("stop" if limit >= len(whole) else "length")
+            assert len(steps) <= 7, "a name of an agent, up to three characters, a quote and the end"
 
-    def sampled() -> tuple[list[Completion], int]:
-        taken.clear()
-        got = [run(engine.generate(prompt, params))[0] for params in each for prompt in prompts(engine)[:2]]
-        return got, len(taken)
 
-    ahead, steps = sampled()
-    monkeypatch.setattr(engine_module, "MOST_AHEAD", 0)
-    alone, more = sampled()
-    assert [one.ids for one in ahead] == [one.ids for one in alone]
-    assert [one.finish_reason for one in ahead] == [one.finish_reason for one in alone]
-    for one, other in zip(ahead, alone, strict=True):
-        assert one.logprobs == (pytest.approx(other.logprobs, abs=1e-4) if logprobs else None)
-    assert steps < more
+@pytest.mark.slow
+def test_what_a_schema_forces_has_the_tokens_of_the_tokenizer(smollm2: Path) -> None:
+    tokenizer = load_tokenizer(str(smollm2))
+    end = tokenizer.eos_token_id
+    properties = {"new_query": {"type": "string"}, "relevant": {"type": "boolean"}, "pages": {"enum": [10, 12]}}
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    grammars = Grammars(tokenizer, len(tokenizer), [end])
+    grammars.compile(schema)
+
+    def written(*sampled: str) -> list[int]:
+        """The tokens of an object of which these were sampled."""
+        matcher = grammars.matcher(schema)
+        ids = matcher.forced()
+        for piece in sampled:
+            [token] = tokenizer.encode(piece, add_special_tokens=False)
+            assert matcher.choice.allowed is None or token in matcher.choice.allowed
+            matcher.accept(token)
+            ids += [token, *matcher.forced()]
+        return ids
+
+    text = '{"new_query": "Bram Ostley", "relevant": true, "pages": 12}'
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    # Of what comes before a value the last token is sampled: it may be a part of a longer one, as before `true`.
+    assert written(' "', "B", "ram", " Ost", "ley", '",', " true", "2") == [*ids, end]
 
 
 def test_other_requests_go_on_while_a_schema_is_compiled(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +144,13 @@ def test_other_requests_go_on_while_a_schema_is_compiled(engine: LocalEngine, mo
 def test_a_grammar_without_a_next_token_fails_its_request_alone(
     engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = np.zeros(512 // 32, np.int32)
+
+    def forced(self: Matcher) -> list[int]:
+        self.choice = Choice(np.zeros(512 // 32, np.int32))
+        return []
+
     with monkeypatch.context() as patch:
-        patch.setattr(Matcher, "look_ahead", lambda self, most, every_logit: ([], [Choice(nothing)]))
+        patch.setattr(Matcher, "forced", forced)
         with pytest.raises(EngineError, match="the grammar allows no token"):
             run(engine.generate(prompts(engine)[0], greedy(20, schema=OBJECT)))
     assert run(engine.generate(prompts(engine)[0], greedy(5)))[0].ids

@@ -27,6 +27,7 @@ from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import EngineError, asking_about
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.local.model import Chunk, PackedModel
+from ratchet.inference.local.sampling import Grammars
 from tests.helpers.tiny import save_tiny_tokenizer
 
 SHAPE: dict[str, Any] = {
@@ -100,6 +101,23 @@ def reference(model: Any, prompt: list[int], n: int, end: int) -> list[int]:
         with torch.no_grad():
             ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
     return ids[len(prompt) :]
+
+
+def formed_reference(model: Any, engine: LocalEngine, prompt: list[int], n: int, schema: Any = OBJECT) -> list[int]:
+    """Greedy decoding under a schema without a cache."""
+    grammars = Grammars(engine.format.tokenizer, SHAPE["vocab_size"], engine.format.end_ids)
+    grammars.compile(schema)
+    matcher = grammars.matcher(schema)
+    new = matcher.forced()
+    while len(new) < n and not {*new} & {*engine.format.end_ids}:
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *new]])).logits[0, -1]
+        allowed = matcher.choice.allowed
+        assert allowed is not None
+        token = int(allowed[logits[allowed].argmax()])
+        matcher.accept(token)
+        new += [token, *matcher.forced()]
+    return new[:n]
 
 
 def prompts(engine: LocalEngine) -> list[list[int]]:

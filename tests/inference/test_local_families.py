@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, MistralConfig, Phi3Config
 from ratchet.core.config import ModelConfig
 from ratchet.inference.local.model import Chunk, PackedModel, why_unpaged
 from tests.helpers.families import save_family
-from tests.inference.test_local_engine import OBJECT, SHAPE, greedy, open_engine, run
+from tests.inference.test_local_engine import OBJECT, SHAPE, formed_reference, greedy, open_engine, run
 
 OVER_PAGES = {"glm4_moe", "phi3"}
 ON_THEIR_OWN = {"qwen3_5", "gemma3", "gemma4", "gpt_oss", "deepseek_v3", "nemotron_h"}
@@ -29,17 +29,19 @@ def test_in_transformers_own_code_every_family_says_what_generate_says(
     assert type(plain).__name__ in line and ("every prompt is computed whole" in line) == (family in ON_THEIR_OWN)
     shared = list(range(30, 80))
     asked = [[5, 6, 7], [*shared, 9], [*shared, 9, 9, 4, *range(5, 20)], shared, [*shared, 9, 9]]
-    constrained = engine.generate(shared, greedy(20, schema=OBJECT, logprobs=True))
-    *got, formed = run(*(engine.generate(prompt, greedy(20)) for prompt in asked), constrained)
+    constrained = engine.generate(shared, greedy(20, schema=OBJECT))
+    with_scores = engine.generate(shared, greedy(20, logprobs=True))
+    *got, scored, formed = run(*(engine.generate(prompt, greedy(20)) for prompt in asked), with_scores, constrained)
     asyncio.run(engine.close())
     for prompt, completion in zip(asked, got, strict=True):
         ids, end = torch.tensor([prompt]), engine.format.end_of_turn
         said = plain.generate(ids, attention_mask=ids > 0, do_sample=False, max_new_tokens=20, eos_token_id=end)[0]
         assert list(completion.ids) == said[len(prompt) :].tolist()
     with torch.no_grad():
-        logits = plain(torch.tensor([[*shared, *formed.ids]])).logits[0, len(shared) - 1 : -1]
-    expected = logits.log_softmax(-1).gather(1, torch.tensor(formed.ids)[:, None])[:, 0]
-    assert formed.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+        logits = plain(torch.tensor([[*shared, *scored.ids]])).logits[0, len(shared) - 1 : -1]
+    expected = logits.log_softmax(-1).gather(1, torch.tensor(scored.ids)[:, None])[:, 0]
+    assert scored.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+    assert list(formed.ids) == formed_reference(plain, engine, shared, 20)
 
 
 @pytest.mark.slow
