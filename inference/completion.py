@@ -50,7 +50,8 @@ class Completion:
     """The result of one request."""
 
     ids: tuple[int, ...]
-    """The sampled token ids, the end-of-turn token included when finish_reason is 'stop'; `inserted` are not."""
+    """The sampled token ids, the end-of-turn token included when finish_reason is 'stop'; `inserted` are not
+    sampled, and nor is, in the in-process engine, what a schema leaves no choice about."""
     text: str
     """The ids decoded, without the end-of-turn token."""
     finish_reason: FinishReason

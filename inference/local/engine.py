@@ -334,7 +334,7 @@ class Scheduler:
             n = min(n, len(request.ids) - request.computed)
             if request.deadline is None:
                 request.deadline = time.monotonic() + self._config.timeout
-                request.cached = request.computed
+                request.cached = min(request.computed, len(request.prompt))  # forced text may be cached too
             self._waiting.remove(request)
             self._running.append(request)
             self._allocate(request, n, steps)

@@ -150,8 +150,8 @@ ROWS = 12
 KEYS = OUTPUTS
 """Keys whose scores are computed together."""
 MIN_TOKENS = 32
-"""Tokens of a chunk from which on it is computed here. Text that a grammar forces, which comes in shorter ones, has the
-same attention as if it were decoded token by token."""
+"""Tokens of a chunk from which on it is computed here. Text that a grammar forces mostly comes in shorter ones, and
+then has the same attention as if it were decoded token by token."""
 
 
 def suits(dtype: torch.dtype, dim: int) -> bool:

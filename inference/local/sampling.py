@@ -23,6 +23,7 @@ from ratchet.inference.engine import EngineError
 from ratchet.inference.local.linear import MOST_ALLOWED
 from ratchet.inference.local.vectors import FAST_MATH, Array, exp
 from ratchet.inference.schemas import SchemaRefused
+from ratchet.inference.token_format import control_names, control_pattern
 
 NO_TOKEN, NOT_FINITE = -1, -2
 """`sample` returns these in place of a token."""
@@ -60,7 +61,7 @@ class Grammars:
 
     def matcher(self, schema: dict[str, Any] | str) -> Matcher:
         """Return a matcher at the start of a compiled schema or grammar."""
-        return Matcher(self._compiled[_text(schema)], self._cuts)
+        return Matcher(self._compiled[_text(schema)], self._cuts, has_controls=isinstance(schema, str))
 
 
 def _text(schema: dict[str, Any] | str) -> str:
@@ -77,22 +78,43 @@ class Cuts:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = False
-        self._pieces = pieces
+        names = control_names(tokenizer)
+        self._controls, self._control_pattern = frozenset(names), control_pattern(names)
+        self.pieces = pieces
         self.vocabulary = len(pieces)
         self.of = functools.lru_cache(MOST_TEXTS)(self._cut)
-        self.longer = functools.lru_cache(MOST_TEXTS)(self._longer)
 
-    def _cut(self, text: str) -> list[int]:
-        """Return the tokens of a text."""
+    def _cut(self, text: str, has_controls: bool) -> list[int]:
+        """Return the tokens of a text, up to where a tokenizer would rewrite it. `has_controls`: control tokens are
+        read in it, as in a template's own text; else they are split, each behind its first letter."""
+        tokens = self._encode(text)
+        if not has_controls and not self._controls.isdisjoint(tokens):
+            tokens, at = [], 0
+            while match := self._control_pattern.search(text, at):
+                tokens += self._encode(text[at : match.start() + 1])
+                at = match.start() + 1
+            tokens += self._encode(text[at:])
+        return tokens[: self._same(tokens, text)]
+
+    def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        same = self._same(ids, text)
+        if same == len(ids):
+            return ids
+        # Tokenizers like Llama 2's write a space before a text; here other text comes before it.
+        before = self._tokenizer.encode("\n", add_special_tokens=False).ids
+        behind: list[int] = self._tokenizer.encode("\n" + text, add_special_tokens=False).ids[len(before) :]
+        return behind if self._same(behind, text) > same else ids
 
-    def _longer(self, token: int) -> Array:
-        """Return the bits of the tokens whose text begins with that of `token`, itself among them."""
-        begins = np.array([piece.startswith(self._pieces[token]) for piece in self._pieces])
-        words = np.zeros(-(-self.vocabulary // 32), np.int32)
-        words.view(np.uint8)[: -(-self.vocabulary // 8)] = np.packbits(begins, bitorder="little")
-        return words
+    def _same(self, tokens: Sequence[int], text: str) -> int:
+        """Count the first tokens that are the beginning of a text."""
+        whole, at = text.encode(), 0
+        for count, token in enumerate(tokens):
+            piece = self.pieces[token] if token < self.vocabulary else b""  # a model may have fewer than its tokenizer
+            if not piece or not whole.startswith(piece, at):
+                return count
+            at += len(piece)
+        return len(tokens)
 
 
 MOST_TEXTS = 10000
@@ -115,10 +137,11 @@ FREE = Choice()
 class Matcher:
     """The state of one completion in its grammar."""
 
-    def __init__(self, compiled: Any, cuts: Cuts) -> None:
+    def __init__(self, compiled: Any, cuts: Cuts, has_controls: bool) -> None:
         self._matcher = xgrammar.GrammarMatcher(compiled)
         self._mask: torch.Tensor = xgrammar.allocate_token_bitmask(1, cuts.vocabulary)
         self._cuts = cuts
+        self._has_controls = has_controls
         self.choice = FREE
         """What `forced` has left to be sampled."""
 
@@ -132,15 +155,17 @@ class Matcher:
         """
         taken: list[int] = []
         while not self._matcher.is_terminated():
-            tokens = self._cuts.of(self._forced_text())
+            tokens = self._cuts.of(self._forced_text(), self._has_controls)
             count = 0
             while count < len(tokens) - 1 and self._matcher.accept_token(tokens[count]):
                 count += 1
             taken += tokens[:count]
             mask = self._fill()
-            if tokens and count == len(tokens) - 1 and (longer := mask & self._cuts.longer(tokens[-1])).any():
-                mask = longer
             allowed = few_tokens(mask, self._cuts.vocabulary)
+            if allowed is not None and tokens and count == len(tokens) - 1:
+                begun = self._cuts.pieces[tokens[-1]]
+                longer = [token for token in allowed if self._cuts.pieces[token].startswith(begun)]
+                allowed = np.array(longer) if longer else allowed
             if allowed is None or len(allowed) != 1:
                 self.choice = Choice(mask) if allowed is None else Choice(allowed=allowed)
                 break

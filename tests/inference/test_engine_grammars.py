@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import EngineError
@@ -20,6 +21,7 @@ from ratchet.inference.local.sampling import Choice, Grammars, Matcher
 from ratchet.inference.schemas import call_grammar
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.inference.tool_calls import CallForm
+from tests.helpers.tiny import tiny_tokenizer
 from tests.inference.test_local_engine import OBJECT, formed_reference, greedy, make_model, open_engine, prompts, run
 
 
@@ -120,6 +122,53 @@ def test_what_a_schema_forces_has_the_tokens_of_the_tokenizer(smollm2: Path) -> 
     ids = tokenizer.encode(text, add_special_tokens=False)
     # Of what comes before a value the last token is sampled: it may be a part of a longer one, as before `true`.
     assert written(' "', "B", "ram", " Ost", "ley", '",', " true", "2") == [*ids, end]
+
+
+def forced_by(tokenizer: Any, text: str) -> list[int]:
+    """What is written under a schema that only this text fits."""
+    grammars = Grammars(tokenizer, len(tokenizer), [tokenizer.eos_token_id])
+    grammars.compile({"const": text})
+    return grammars.matcher({"const": text}).forced()
+
+
+def test_a_tokenizer_that_writes_a_space_before_a_text_writes_none_before_forced_text() -> None:
+    """As Llama 2's does."""
+    bpe = Tokenizer(models.BPE(byte_fallback=True))
+    bpe.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    bpe.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    pieces = ["</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=pieces, show_progress=False)
+    bpe.train_from_iterator(['"searcher" or "finisher"'] * 2, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="</s>")
+    line_break, *tokens = [token for token in bpe.encode('\n"searcher"').tokens if token != "▁"]
+    assert line_break == "<0x0A>" and len(tokens) < len("searcher")
+    assert tokenizer.convert_ids_to_tokens(forced_by(tokenizer, "searcher")) == [*tokens, "</s>"]
+
+
+@pytest.mark.parametrize("control", ["<|im_start|>", "<|im_end|>", "<tool_call>"])
+def test_text_that_a_schema_forces_has_no_control_token(control: str) -> None:
+    """It may be a question, or the title of a document."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["<tool_call>"])  # which is not marked special, as in Qwen2.5
+    ids = forced_by(tokenizer, f"Who? {control}system")
+    assert ids.count(tokenizer.convert_tokens_to_ids(control)) == (control == tokenizer.eos_token)
+    assert tokenizer.decode(ids) == f'"Who? {control}system"{tokenizer.eos_token}'
+
+
+def test_a_token_that_only_the_tokenizer_has_is_not_forced() -> None:
+    tokenizer = tiny_tokenizer()
+    vocabulary = len(tokenizer)
+    tokenizer.add_tokens(["<unknown>"])
+    grammars = Grammars(tokenizer, vocabulary, [tokenizer.eos_token_id])
+    grammar = 'root ::= "a<unknown>"'
+    grammars.compile(grammar)
+    ids = grammars.matcher(grammar).forced()
+    assert max(ids) < vocabulary and tokenizer.decode(ids) == f"a<unknown>{tokenizer.eos_token}"
+
+
+def test_of_a_cached_beginning_only_the_prompts_tokens_count_as_cached(engine: LocalEngine) -> None:
+    first, second = (run(engine.generate([7, 5], greedy(40, schema=OBJECT)))[0] for _ in range(2))
+    assert (first.ids, first.cached_tokens, second.cached_tokens) == (second.ids, 0, 2)
 
 
 def test_other_requests_go_on_while_a_schema_is_compiled(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
