@@ -38,7 +38,8 @@ def test_a_small_round_of_the_demo(tmp_path: Path) -> None:
     sampled = {t.key: t for t in read_segments(one.trajectories, Trajectory)}
     assert len(sampled) == 2 and all(t.policy == "base" for t in sampled.values())
     calls = [call for t in sampled.values() for call in t.model_calls]
-    assert sum(call.cached_tokens for call in calls) > 0.4 * sum(call.prompt_tokens for call in calls)
+    # Of a call that the grammar forces as a whole, the prompt is not computed.
+    assert sum(call.cached_tokens for call in calls) > 0.3 * sum(call.prompt_tokens for call in calls)
 
     assert check_rows(table_rows(read_rows(one.rows).table), sampled) > 0
 
