@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.core.config import load_config
 from ratchet.core.files import read_segments
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import read_arms
 from ratchet.inference.adapters import adapter_digest
+from ratchet.training.labels import labels_of
 from ratchet.training.rows import check_rows, read_rows, table_rows
 from tests.helpers.experiment import command
 
@@ -41,7 +43,8 @@ def test_a_small_round_of_the_demo(tmp_path: Path) -> None:
     # Of a call that the grammar forces as a whole, the prompt is not computed.
     assert sum(call.cached_tokens for call in calls) > 0.3 * sum(call.prompt_tokens for call in calls)
 
-    assert check_rows(table_rows(read_rows(one.rows).table), sampled) > 0
+    labels = labels_of(load_config(tmp_path / "run/config.yaml"))
+    assert check_rows(table_rows(read_rows(one.rows).table), sampled, labels) > 0
 
     results = json.loads((one.evaluation / "results.json").read_text())
     assert [arm["name"] for arm in results["arms"]] == ["base", "adapter"]
