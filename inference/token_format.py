@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -56,11 +56,7 @@ class TokenFormat:
         if self.control_ids.isdisjoint(found):
             return tuple(found)
         # Added tokens that are not marked special are not split by the tokenizer: cut each behind its first letter.
-        found, at = [], 0
-        while match := self.control_pattern.search(text, at):
-            found += self._encode(text[at : match.start() + 1])
-            at = match.start() + 1
-        found += self._encode(text[at:])
+        found = [i for piece in cut_control_tokens(text, self.control_pattern) for i in self._encode(piece)]
         if not self.control_ids.isdisjoint(found):
             # Letters that the tokenizer first rewrites into those of a control token (a full-width <, say).
             found = [i for letter in text for i in self._encode(letter)]
@@ -153,6 +149,16 @@ def control_names(tokenizer: Any) -> dict[int, str]:
 def control_pattern(names: dict[int, str]) -> re.Pattern[str]:
     """Compile a pattern that finds control tokens in text, the longest first."""
     return re.compile("|".join(map(re.escape, sorted(names.values(), key=len, reverse=True))) or r"(?!)")
+
+
+def cut_control_tokens(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
+    """Yield the pieces of a text that is cut behind the first letter of every control token, which are found by
+    `control_pattern`."""
+    at = 0
+    while match := pattern.search(text, at):
+        yield text[at : match.start() + 1]
+        at = match.start() + 1
+    yield text[at:]
 
 
 # Messages

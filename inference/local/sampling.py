@@ -23,7 +23,7 @@ from ratchet.inference.engine import EngineError
 from ratchet.inference.local.linear import MOST_ALLOWED
 from ratchet.inference.local.vectors import FAST_MATH, Array, exp
 from ratchet.inference.schemas import SchemaRefused
-from ratchet.inference.token_format import control_names, control_pattern
+from ratchet.inference.token_format import control_names, control_pattern, cut_control_tokens
 
 NO_TOKEN, NOT_FINITE = -1, -2
 """`sample` returns these in place of a token."""
@@ -89,11 +89,9 @@ class Cuts:
         read in it, as in a template's own text; else they are split, each behind its first letter."""
         tokens = self._encode(text)
         if not has_controls and not self._controls.isdisjoint(tokens):
-            tokens, at = [], 0
-            while match := self._control_pattern.search(text, at):
-                tokens += self._encode(text[at : match.start() + 1])
-                at = match.start() + 1
-            tokens += self._encode(text[at:])
+            tokens = [
+                token for piece in cut_control_tokens(text, self._control_pattern) for token in self._encode(piece)
+            ]
         return tokens[: self._same(tokens, text)]
 
     def _encode(self, text: str) -> list[int]:
@@ -128,7 +126,7 @@ class Choice:
     mask: Array | None = None
     """Bits of the tokens that a grammar allows, 32 per integer; None: there is none, or `allowed` says it."""
     allowed: Array | None = None
-    """Ids of the tokens that a grammar allows, where they are few and the logits of no others are needed."""
+    """Ids of the tokens that a grammar allows, where they are few: the logits of no others are computed."""
 
 
 FREE = Choice()
