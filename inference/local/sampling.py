@@ -9,6 +9,7 @@ import copy
 import functools
 import json
 import math
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,17 +52,39 @@ class Grammars:
                 return
             try:
                 # Free white space makes small models write white space until the token limit.
-                self._compiled[text] = (
+                compiled = (
                     self._compiler.compile_grammar(text)
                     if isinstance(schema, str)
                     else self._compiler.compile_json_schema(text, any_whitespace=False)
                 )
             except RuntimeError as error:
                 raise SchemaRefused(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
+            if not always_ends(str(compiled.grammar)):  # of which xgrammar would never end to say what is forced
+                raise SchemaRefused(f"something in this JSON schema requires itself, so no value fits it: {text}")
+            self._compiled[text] = compiled
 
     def matcher(self, schema: dict[str, Any] | str) -> Matcher:
         """Return a matcher at the start of a compiled schema or grammar."""
         return Matcher(self._compiled[_text(schema)], self._cuts, has_controls=isinstance(schema, str))
+
+
+def always_ends(grammar: str) -> bool:
+    """Say whether a text that fits a grammar can end wherever it has begun. It is read as xgrammar prints it."""
+    rules = dict(rule.split(" ::= ", 1) for rule in grammar.strip().splitlines())
+    open_rules = {
+        name: [set(NAME.findall(option)) & rules.keys() for option in TERMINAL.sub("", body).split(" (=")[0].split("|")]
+        for name, body in rules.items()
+    }
+    finite = set[str]()
+    while found := {name for name, options in open_rules.items() if any(option <= finite for option in options)}:
+        finite |= found
+        for name in found:
+            del open_rules[name]
+    return not open_rules
+
+
+TERMINAL = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]')
+NAME = re.compile(r"[a-zA-Z_]\w*")
 
 
 def _text(schema: dict[str, Any] | str) -> str:

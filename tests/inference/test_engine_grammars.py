@@ -18,7 +18,7 @@ from ratchet.inference.engine import EngineError
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.local.model import Chunk, PackedModel
 from ratchet.inference.local.sampling import Choice, Grammars, Matcher
-from ratchet.inference.schemas import call_grammar
+from ratchet.inference.schemas import SchemaRefused, call_grammar
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.inference.tool_calls import CallForm
 from tests.helpers.tiny import tiny_tokenizer
@@ -164,6 +164,22 @@ def test_a_token_that_only_the_tokenizer_has_is_not_forced() -> None:
     grammars.compile(grammar)
     ids = grammars.matcher(grammar).forced()
     assert max(ids) < vocabulary and tokenizer.decode(ids) == f"a<unknown>{tokenizer.eos_token}"
+
+
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("form", ["object", "array"])
+def test_a_schema_that_requires_itself_is_refused(engine: LocalEngine, form: str, required: bool) -> None:
+    """Its text has no end, and would be forced for ever; also where it is one of several choices."""
+    node: dict[str, Any] = {"$ref": "#/$defs/node"}
+    inner = {"object": {"properties": {"next": node}}, "array": {"items": node}}[form]
+    needed = {"object": {"required": ["next"]}, "array": {"minItems": 1}}[form] if required else {}
+    schema = {"anyOf": [{"type": "null"}, node], "$defs": {"node": {"type": form, **inner, **needed}}}
+    request = engine.generate([5], greedy(5, schema=schema))
+    if not required:
+        assert run(request)[0].ids
+        return
+    with pytest.raises(SchemaRefused, match="requires itself"):
+        run(request)
 
 
 def test_of_a_cached_beginning_only_the_prompts_tokens_count_as_cached(engine: LocalEngine) -> None:
