@@ -283,8 +283,14 @@ class Scheduler:
 
     def _chunk(self, request: Request, count: int) -> Chunk:
         end = request.computed + count
-        allowed = [request.choice.allowed] if end == len(request.ids) else []
-        return Chunk(request.ids[request.computed : end], request.computed, request.blocks, request.adapter, allowed)
+        return Chunk(
+            request.ids[request.computed : end],
+            request.computed,
+            request.blocks,
+            request.adapter,
+            sampled=end == len(request.ids),
+            allowed=request.choice.allowed,
+        )
 
     def _advance(self, request: Request, count: int, rows: Iterator[Array]) -> None:
         """Take the step in which the next `count` tokens of a request were computed; `rows`: logits after the last

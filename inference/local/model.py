@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,9 +86,10 @@ class Chunk:
     blocks: list[int]
     adapter: int
     """0 for the base model."""
-    allowed: Sequence[Array | None] = (None,)
-    """For each of the chunk's last tokens, one after which logits are needed: ids of the tokens whose logits these are;
-    None for all."""
+    sampled: bool = True
+    """Whether the logits after its last token are needed."""
+    allowed: Array | None = None
+    """Ids of the tokens whose logits these are; None for all."""
 
 
 MOST_WORKERS = 4
@@ -186,7 +187,7 @@ class PackedModel:
         except Exception as error:  # of the code of any model
             return f"it does not run over pages ({first_line(error)})"
         use_plain_attention(self.model)
-        plain = self._next_logits(ids[7:], (None,), None)[-1]
+        plain = self._next_logits(ids[7:], None)[-1]
         self.model.set_attn_implementation("ratchet_paged")
         return "" if (paged - plain).norm() <= 0.02 * plain.norm() else "its tokens do more than attend to those before"
 
@@ -210,7 +211,7 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward(self, chunks: list[Chunk]) -> torch.Tensor:
-        """Run one step; returns logits [rows, vocabulary], float32 on the CPU: a row for each entry of `allowed`.
+        """Run one step; returns logits [rows, vocabulary], float32 on the CPU: a row for each chunk that is `sampled`.
 
         On a CPU those of tokens that are not allowed are undefined. Keys and values of the chunks' tokens are written
         to their blocks.
@@ -223,12 +224,12 @@ class PackedModel:
             [[p for chunk in chunks for p in range(chunk.past, chunk.past + len(chunk.ids))]], device=self.device
         )
         ends = np.cumsum([len(chunk.ids) for chunk in chunks])
-        needed = [range(end - len(chunk.allowed), end) for chunk, end in zip(chunks, ends, strict=True)]
-        rows = torch.tensor([row for some in needed for row in some], dtype=torch.int64, device=self.device)
+        needed = [end - 1 for chunk, end in zip(chunks, ends, strict=True) if chunk.sampled]
+        rows = torch.tensor(needed, dtype=torch.int64, device=self.device)
         if not len(rows):  # of prompts that go on; a model of transformers wants one
             rows = torch.from_numpy(ends[-1:] - 1).to(self.device)
         self.lora.groups = self._groups(chunks, ends)
-        self._head.allowed = [allowed for chunk in chunks for allowed in chunk.allowed]
+        self._head.allowed = [chunk.allowed for chunk in chunks if chunk.sampled]
         if self._decoder is not None:
             arguments = ids, positions, rows, packed, self.lora
             if len(packed.ranges) > 2:
@@ -248,17 +249,17 @@ class PackedModel:
                 pool.sequences[chunk.blocks[0]] = DynamicCache(config=self.model.config), []
             cache, waiting = pool.sequences[chunk.blocks[0]]
             waiting += chunk.ids
-            if chunk.allowed:
+            if chunk.sampled:
+                self._head.allowed = [chunk.allowed]
                 self.lora.groups = [Group(chunk.adapter)] if chunk.adapter else []
                 is_first = len(waiting) == chunk.past + len(chunk.ids)
                 for ids in [waiting] if is_first else [[token] for token in waiting]:
-                    logits = self._next_logits(ids, chunk.allowed, cache)
+                    logits = self._next_logits(ids, cache)
                 rows.append(logits[:, : self.vocabulary])
                 pool.sequences[chunk.blocks[0]] = cache, []
         return torch.cat(rows)
 
-    def _next_logits(self, ids: list[int], allowed: Sequence[Array | None], cache: DynamicCache | None) -> torch.Tensor:
-        self._head.allowed = allowed
+    def _next_logits(self, ids: list[int], cache: DynamicCache | None) -> torch.Tensor:
         row = torch.tensor([ids], device=self.device)
         logits = self.model(input_ids=row, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1).logits
         return logits[0].float().cpu()
@@ -268,11 +269,11 @@ class PackedModel:
         if len(adapters) == 1:
             return [Group(adapter) for adapter in adapters if adapter]
         groups = []
-        last = np.cumsum([len(chunk.allowed) for chunk in chunks])
+        sampled = [chunk.adapter for chunk in chunks if chunk.sampled]
         for adapter in sorted(adapters - {0}):
             used = [number for number, chunk in enumerate(chunks) if chunk.adapter == adapter]
             rows = [row for number in used for row in range(ends[number] - len(chunks[number].ids), ends[number])]
-            kept = [row for number in used for row in range(last[number] - len(chunks[number].allowed), last[number])]
+            kept = [row for row, used_by in enumerate(sampled) if used_by == adapter]
             both = (torch.tensor(some, dtype=torch.int64, device=self.device) for some in (rows, kept))
             groups.append(Group(adapter, *both))
         return groups

@@ -49,7 +49,7 @@ def test_in_transformers_own_code_every_family_says_what_generate_says(
 def test_a_state_goes_on_with_any_number_of_tokens(tmp_path: Path, family: str) -> None:
     model = PackedModel(ModelConfig(path=str(save_family(family, tmp_path)), dtype="float32", device="cpu"))
     ids = list(range(5, 65))
-    got = [model.forward([Chunk(ids[:20], 0, [7], 0, ())]), model.forward([Chunk(ids[20:40], 20, [7], 0)])]
+    got = [model.forward([Chunk(ids[:20], 0, [7], 0, sampled=False)]), model.forward([Chunk(ids[20:40], 20, [7], 0)])]
     got += [model.forward([Chunk(ids[40:57], 40, [7], 0)]), model.forward([Chunk(ids[57:], 57, [7], 0)])]
     model.close()
     with torch.no_grad():

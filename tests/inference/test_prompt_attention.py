@@ -179,8 +179,8 @@ def test_prompts_in_pieces_beside_others_give_nearly_the_logits_of_float32(llama
     first, second = (torch.randint(0, 512, (count,)).tolist() for count in (150, 71))
     mine = open_model(llama, "bfloat16")
     blocks = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]
-    mine.forward([Chunk(first[:50], 0, blocks[0], 0, ())])
-    pieces = [Chunk(first[50:100], 50, blocks[0], 0, ()), Chunk(second[:70], 0, blocks[1], 0)]
+    mine.forward([Chunk(first[:50], 0, blocks[0], 0, sampled=False)])
+    pieces = [Chunk(first[50:100], 50, blocks[0], 0, sampled=False), Chunk(second[:70], 0, blocks[1], 0)]
     got = [mine.forward(pieces)[0]]
     got += [*mine.forward([Chunk(first[100:], 100, blocks[0], 0), Chunk(second[70:], 70, blocks[1], 0)])]
     whole = [mine.forward([Chunk(ids, 0, blocks[0], 0)])[0] for ids in (second[:70], first, second)]
