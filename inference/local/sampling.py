@@ -70,7 +70,8 @@ class Grammars:
 
 def always_ends(grammar: str) -> bool:
     """Say whether a text that fits a grammar can end wherever it has begun. It is read as xgrammar prints it."""
-    rules = dict(rule.split(" ::= ", 1) for rule in grammar.strip().splitlines())
+    _, *parts = RULE.split(grammar)
+    rules = dict(zip(parts[::2], parts[1::2], strict=True))
     open_rules = {
         name: [set(NAME.findall(option)) & rules.keys() for option in TERMINAL.sub("", body).split(" (=")[0].split("|")]
         for name, body in rules.items()
@@ -83,6 +84,7 @@ def always_ends(grammar: str) -> bool:
     return not open_rules
 
 
+RULE = re.compile(r"^(\w+) ::= ", re.MULTILINE)
 TERMINAL = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]')
 NAME = re.compile(r"[a-zA-Z_]\w*")
 
