@@ -60,7 +60,7 @@ class Grammars:
             except RuntimeError as error:
                 raise SchemaRefused(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
             if not always_ends(str(compiled.grammar)):  # of which xgrammar would never end to say what is forced
-                raise SchemaRefused(f"something in this JSON schema requires itself, so no value fits it: {text}")
+                raise SchemaRefused(f"a part of this JSON schema requires itself, so no value fits that part: {text}")
             self._compiled[text] = compiled
 
     def matcher(self, schema: dict[str, Any] | str) -> Matcher:
